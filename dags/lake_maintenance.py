@@ -106,14 +106,14 @@ def lake_maintenance(homeserver: DagHomeserver) -> None:
     published = spark_tasks.create_spark_task(
         "publish_release", "Publish the release", outlets=assets.published_assets(homeserver.name)
     )
-    # Erasure must work even if the source is down or its copy fails validation. It needs only the lease.
+    # Erasure must work even if the source is down or the copy fails validation. Erasure needs only the lease.
     maintained = spark_tasks.create_spark_task(
         "maintain_lake",
         "Maintain the lake's files",
         overrides={"LAKEHOUSE_ERASURE_DAYS": _setting("erasure_days")},
         trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
     )
-    # The last task depends on both, so that the run fails if either failed.
+    # The report depends on publication and maintenance, so that the run fails if either failed.
     report = task(task_display_name="Report", on_success_callback=metrics_tasks.complete_release)(
         run_lifecycle.report_reconciliation
     )()
@@ -131,7 +131,7 @@ def lake_maintenance(homeserver: DagHomeserver) -> None:
 
 
 def _setting(param: str) -> str:
-    """Return a template for the run's parameter; without a value, for the setting ``LAKEHOUSE_<param>``."""
+    """Return a template of the run's parameter, or of the setting ``LAKEHOUSE_<param>`` if the parameter is None."""
     return f"{{{{ settings(dag.dag_id).lakehouse_{param} if params.{param} is none else params.{param} }}}}"
 
 

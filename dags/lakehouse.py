@@ -12,8 +12,9 @@ statistics describe the run's data interval. The copy always contains the presen
   long. Nothing was changed.
 * `validate_bronze`, `validate_gold`: a validation failed. There is no retry, because the data would not change. The log
   lists the failed checks and their page of the Data Docs.
-* A Spark app: a reported error (no disk space, no connection, a lost lease) fails at once; a crash is retried twice. A
-  copy that ended because an upgrade of Synapse alters a table is retried after three minutes.
+* A Spark app: a reported error (no disk space, no connection, a lost lease) fails the task at once. Airflow retries a
+  crashed app twice. If a copy failed because an upgrade of Synapse alters a table, Airflow retries it after three
+  minutes.
 
 After any failure nothing is published: readers still see the previous release. The run's branch stays for inspection;
 `lakehouse branches` lists and drops such branches.

@@ -13,14 +13,14 @@ room as soon as it is known. `lakehouse compress history` shows these outcomes, 
 
 * `plan_compression`: there is no release yet, a named room does not exist, or the saved progress cannot be read from
   the database. Nothing was changed. (If a setting is invalid, Airflow shows an import error of this DAG. With several
-  homeservers, the runs of this homeserver fail.)
+  homeservers, only the runs of the homeserver with this setting fail.)
 * `apply`: `SYNAPSE_WRITE_DSN` is not set, its role lacks a privilege (`lakehouse grants --compress`), another
   compressor is running, or the connection was lost. Or a room's state changed: the room was restored, and you should
   report this bug. All other changes are correct and stay. If a room is recorded as faulty, nothing is written until
   that room is repaired.
 * `verify`: a room has faults. `audit.compression_runs` names the room and its undo file;
-  `lakehouse compress undo --repair --yes FILE` restores it. Or an undo file is missing: bring it back and clear the
-  task.
+  `lakehouse compress undo --repair --yes FILE` restores the room. Or an undo file is missing: bring it back and
+  clear the task.
 
 **Is a rerun safe?** Yes, at any time, from any task. The plan starts from the present state groups, and finished rooms
 are skipped. A faulty room stays recorded until it is repaired. The next run plans the rooms of a rejected plan again.
@@ -148,7 +148,7 @@ def state_compression(between_runs: timedelta) -> None:
 
 
 def _setting(param: str) -> str:
-    """Return a template for the run's parameter; without a value, for ``LAKEHOUSE_COMPRESSOR_<param>``."""
+    """Return a template of the run's parameter, or of ``LAKEHOUSE_COMPRESSOR_<param>`` if the parameter is empty."""
     as_set = f"settings(dag.dag_id).lakehouse_compressor_{param} or ''"
     if param == "rooms":
         # If the run has a number of rooms, the configured room IDs do not apply.

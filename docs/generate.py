@@ -51,7 +51,8 @@ def settings_page() -> str:
     return "\n".join([
         _NOTICE + "# Settings\n",
         "Set these variables in the environment or in `.env` of the current folder. The environment has precedence. An",
-        "empty value counts as unset. Without any setting, everything runs on this machine, on the shipped sample.\n",
+        "empty value counts as unset. Without any setting, everything runs on this machine: a run copies the shipped",
+        "sample, and commands read the lake of the latest run.\n",
         *_table(("setting", "default", "meaning"), rows),
         "",
     ])  # fmt: skip
@@ -106,10 +107,11 @@ def audit_page() -> str:
     tables = list(_tables(MODELS / "audit" / "_audit__sources.yml"))
     lines = [
         _NOTICE + "# Audit tables\n",
-        "Runs record in the audit tables which data they read, measured, validated and published. The audit tables are",
-        "append-only and have no branches. If a run has several tries, only the rows of the last try are valid. Times",
-        "are in UTC. The [glossary](../glossary.md) explains the terms.\n",
-        "`audit.releases` names the run of each release. To read the records of a release, join the table with",
+        "The audit tables record which data runs read, measured, validated and published. Runs, the DAG `stream_watch`",
+        "and the compressor append to these tables, which have no branches. If a run has several tries, only the rows",
+        "of the last try are valid, and the keys in the picture (`PK`) identify only these rows. Times are in UTC. The",
+        "[glossary](../glossary.md) explains the terms.\n",
+        "`audit.releases` names the run of each release. To read the records of a release, join an audit table with",
         "`audit.releases` by `using (run_id)`.\n",
         "```mermaid", "erDiagram",
     ]  # fmt: skip
@@ -142,9 +144,10 @@ def integrity_checks_page() -> str:
         _NOTICE + "# Checks of Synapse's database\n",
         "`gold.state_integrity` has one row for each finding. The [runbook](../runbooks/integrity.md) describes the",
         "severities, the checks by hand and the repair. `lakehouse doctor --deep` prints the remedy. The column",
-        '"can follow from" names other checks. A finding has no alert if one of these other checks has a',
-        "finding of severity `fail` or `warn`, or an acknowledged finding, in the same room (between two checks of",
-        "indexes: in the same index). A finding of severity `info` never has an alert.\n",
+        '"can follow from" names other checks. A finding has no alert if one of these other checks has a finding in',
+        "the same room. This other finding must have the severity `fail` or `warn`, or be acknowledged. If both checks",
+        "are checks of indexes, the findings must be about the same index, in any room. A finding of severity `info`",
+        "never has an alert.\n",
         *_table(
             ("check", "findings", "consequence", "harm", "alert", "can follow from"),
             [(*cells, ", ".join(f"`{cause}`" for cause in causes)) for *cells, causes in rows],

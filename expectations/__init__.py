@@ -6,5 +6,5 @@ evaluate these metrics. Metrics contain only counts, IDs and names of tables, co
 
 import os
 
-# Must be set before great_expectations is imported: it disables usage statistics.
+# This disables usage statistics. It must be set before great_expectations is imported.
 os.environ["GX_ANALYTICS_ENABLED"] = "false"

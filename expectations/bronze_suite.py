@@ -108,7 +108,7 @@ def collect_metrics(
 
 
 def _collect_learned_writers(stream_positions: Iterable[Row]) -> dict[str, Any]:
-    """Return the metrics of all streams that depend on learned writers, for :class:`ExpectNoProvisionalBound`."""
+    """Return the metrics that depend on learned writers, of all streams, for :class:`ExpectNoProvisionalBound`."""
     rows = sorted(stream_positions, key=lambda row: row["stream"])
     counts = Counter[str]()
     for row in rows:
@@ -129,7 +129,7 @@ def _collect_learned_writers(stream_positions: Iterable[Row]) -> dict[str, Any]:
 
 
 def _list_writers_below(row: Row) -> list[str]:
-    """Return the writers whose position is below the safe bound of a stream. Negative IDs count downwards."""
+    """Return the writers of the row's stream whose position is nearer to zero than the stream's safe bound."""
     return sorted(name for name, position in row["writers"] or () if abs(position) < abs(row["safe_bound"] or 0))
 
 

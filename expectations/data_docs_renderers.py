@@ -53,7 +53,7 @@ def site_configuration(folder: Path) -> dict[str, Any]:
 
 
 class TemplateView:
-    """Renders a page from a renderer's ``(template, values)``."""
+    """Renders a page from the ``(template, values)`` that a renderer returns."""
 
     def __init__(self, **_: object) -> None: ...
 
@@ -69,7 +69,7 @@ class ValidationRenderer:
     def __init__(self, **_: object) -> None: ...
 
     def render(self, result: ExpectationSuiteValidationResult) -> tuple[str, Mapping[str, Any]]:
-        """Return all checks, by subject."""
+        """Return the template, and as its values all checks, by subject."""
         document = result.to_json_dict()  # type: ignore[no-untyped-call]
         checks = [
             {
@@ -89,7 +89,7 @@ class SuiteRenderer:
     def __init__(self, **_: object) -> None: ...
 
     def render(self, suite: ExpectationSuite) -> tuple[str, Mapping[str, Any]]:
-        """Return all expectations, by subject."""
+        """Return the template, and as its values all expectations, by subject."""
         expectations = [
             {"subject": config.kwargs["column"], "expectation": config.description, "warns": config.severity == WARN}
             for config in suite.expectation_configurations
@@ -103,7 +103,7 @@ class IndexRenderer:
     def __init__(self, **_: object) -> None: ...
 
     def render(self, links: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """Return all validations and all suites."""
+        """Return the template, and as its values all validations and all suites."""
         suites = [
             {"name": link["expectation_suite_name"], "page": link["filepath"]}
             for link in links.get("expectations_links", [])

@@ -1,6 +1,7 @@
 """Expectations of dbt's results.
 
-Metrics of a table, in dbt's words: ``status`` of its model; ``<test>.status`` and ``<test>.failures`` of each test.
+The metrics of a table are the ``status`` of its model, and ``<test>.status`` and ``<test>.failures`` of each test. A
+status is a word of dbt, such as ``success``.
 """
 
 from expectations.metric_expectation import MetricExpectation, Metrics, format_count

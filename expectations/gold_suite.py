@@ -25,13 +25,13 @@ class DbtArtifacts:
     results: Mapping[str, Any]
 
     def models(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """Tables and views of dbt, with their names in the lake. An ephemeral model is neither."""
+        """Yield the name and the node of each model that is a table or a view in the lake."""
         for node in self.manifest["nodes"].values():
             if node["resource_type"] == "model" and node["config"]["materialized"] != "ephemeral":
                 yield _name(node), node
 
     def tests(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """dbt's data tests, each with the table that it tests."""
+        """Yield the name of the tested table and the node of each data test."""
         nodes = {**self.manifest["nodes"], **self.manifest["sources"]}
         for node in self.manifest["nodes"].values():
             if node["resource_type"] == "test":

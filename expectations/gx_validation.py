@@ -45,12 +45,12 @@ def validate_metrics(
 
 
 def index_page(settings: Settings) -> Path:
-    """Return the path of the first page of Data Docs; it exists once a run was validated."""
+    """Return the path of the first page of Data Docs. The first validation creates this page."""
     return settings.lake_folder / "data_docs" / "index.html"
 
 
 def _public_url(settings: Settings, url: str) -> str:
-    """Return the URL at which a page of Data Docs is served; without a configured address, its file URL."""
+    """Return the URL at which a page of Data Docs is served, or its file URL if no address is configured."""
     if settings.lakehouse_data_docs_url is None:
         return url
     path = url.removeprefix(index_page(settings).parent.as_uri()).lstrip("/")
@@ -77,7 +77,8 @@ def _remove_oldest_results(context: FileDataContext, stage: str) -> None:
 
 def _checkpoint(context: FileDataContext, stage: str, suite: Sequence[MetricExpectation]) -> gx.Checkpoint:
     for folder in ("checkpoints", "validation_definitions", "expectations"):
-        # Every run derives the suites again. An update would take 8 s, because GX compares all pairs of expectations.
+        # Every run creates the suite again. An update of the stored suite would take 8 s, because GX compares all pairs
+        # of expectations.
         (Path(context.root_directory) / folder / f"{stage}.json").unlink(missing_ok=True)
     source = context.data_sources.add_or_update_pandas(name="metrics")
     batch = source.add_dataframe_asset(name=stage).add_batch_definition_whole_dataframe("whole")

@@ -13,7 +13,7 @@ from synapse_lakehouse.room_state.integrity_checks import INTEGRITY_CHECKS
 
 
 class ExpectNoFinding(MetricExpectation):
-    """The check has no finding, except findings that healthy databases also have, and findings that are explained."""
+    """Other checks explain all serious findings of the check. Findings that a healthy database has do not count."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         serious, mild = metrics["serious"], metrics["findings"] - metrics["serious"]
@@ -44,7 +44,7 @@ def collect_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, Metrics]:
 
 
 def list_growing_losses(metrics: Mapping[str, Metrics]) -> set[str]:
-    """Return the subjects of the checks of lost data that have new findings since the last release.
+    """Return the subjects of the checks that search for lost data and have new findings since the last release.
 
     :param metrics: metrics of all checks, by subject.
     """

@@ -28,7 +28,7 @@ _METRIC = "column.subject_metrics"
 
 
 def build_metrics_frame(subjects: Mapping[str, Metrics]) -> pd.DataFrame:
-    """Return one column for each subject, one row for each metric; None if a subject has no such metric."""
+    """Return a frame with one column for each subject and one row for each metric. None is a metric without a value."""
     names = sorted({name for metrics in subjects.values() for name in metrics})
     columns = {subject: [metrics.get(name) for name in names] for subject, metrics in subjects.items()}
     return pd.DataFrame(columns, index=names, dtype=object)
@@ -80,7 +80,7 @@ class CountExpectation(MetricExpectation, ABC):
     metric: ClassVar[str]
     """Name of the metric that contains the count."""
     words: ClassVar[str]
-    """Words that follow the count, such as the words after "3 rows"."""
+    """Words after the count and its noun, such as ``with NULL in the key`` after ``3 rows``."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         count = metrics[self.metric]

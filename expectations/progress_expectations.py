@@ -115,7 +115,7 @@ def _samples(positions: Rows, facts: Rows) -> dict[str, StreamSample]:
 
 
 def _list_standbys(row: Row) -> dict[str, tuple[Any, ...]]:
-    """Return the WAL position of each database that is a standby, by name, from a row of ``audit.snapshots``."""
+    """Return WAL position and system identifier of each standby, by database, from a row of ``audit.snapshots``."""
     databases = {"main": row if row["in_recovery"] else None}
     databases["state"] = row["state_snapshot"] if row["state_in_recovery"] else None
     return {

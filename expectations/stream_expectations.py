@@ -1,6 +1,6 @@
 """Expectations of a stream, and of its IDs in each backing table.
 
-Metrics of a stream are the columns of ``audit.stream_positions``. Metrics of a backing table have names such as
+Metrics of a stream are the columns of ``audit.stream_positions``. Metrics of a backing table have names of the form
 ``<table>.<column of audit.stream_facts>``.
 """
 
@@ -98,7 +98,8 @@ class ExpectUnchangedRows(MetricExpectation):
 class ExpectGapsWithinBudget(MetricExpectation):
     """At most ``percent`` of the newly closed IDs have no row.
 
-    The expectation is also met if few IDs lack a row, or if IDs were purged: then it is unknown whether they had a row.
+    The expectation is also met if few IDs lack a row. It is also met if other IDs were purged, because then the IDs
+    without a row may have been purged too.
     """
 
     percent: int
@@ -177,7 +178,8 @@ class ExpectConfiguredWriters(MetricExpectation):
         if rule is BoundRule.PROVISIONAL:
             return True, "the bound is provisional, because it depends on writers that were learned from the data"
         if rule is BoundRule.MISSING_LEARNED_WRITER:
-            return True, f"no position of {missing or 'any writer'}, a learned writer, so there is no safe bound"
+            writers = f"the learned writer {missing}" if missing else "any writer"
+            return True, f"no position of {writers}, so there is no safe bound"
         if rule is BoundRule.MISSING_WRITER and unknown:
             return False, (
                 f"{unknown} wrote and is not configured, and there is no position of {missing}; compare "
@@ -218,9 +220,9 @@ class ExpectNoProvisionalBound(MetricExpectation):
         if not observed:
             return True, "no bound is provisional"
         return False, (
-            f"{'; '.join(observed)}. Set SYNAPSE_CONFIG to homeserver.yaml, or set LAKEHOUSE_STREAM_WRITERS. If one is "
-            "set, a bound stays provisional until the positions of all writers reach it"
-            + (f". These are below it: {', '.join(behind)}" if behind else "")
+            f"{'; '.join(observed)}. Set SYNAPSE_CONFIG to homeserver.yaml, or set LAKEHOUSE_STREAM_WRITERS. If one of "
+            "these settings is set, a bound stays provisional until the positions of all writers reach it"
+            + (f". Writers with a position below the bound: {', '.join(behind)}" if behind else "")
         )
 
 

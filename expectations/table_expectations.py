@@ -29,7 +29,7 @@ class ExpectKnownSchema(MetricExpectation):
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         later, new = metrics["later_version"], metrics["unknown_objects"]
         messages = [later] if later else []
-        messages += [f"Not copied, because the lakehouse does not know it: {', '.join(new)}."] if new else []
+        messages += [f"Not copied, because the catalogue does not list them: {', '.join(new)}."] if new else []
         return not messages, " ".join(messages) or "no new table or column"
 
 

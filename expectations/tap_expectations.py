@@ -14,7 +14,7 @@ _LISTED_RANGES = 5
 
 
 class ExpectRowsReceived(MetricExpectation):
-    """Each row of the window was received, was read from the database, or lies in a gap that the tap recorded."""
+    """The tap received each compared row, read it from the database, or recorded a gap that contains it."""
 
     def _evaluate(self, metrics: Metrics) -> tuple[bool, str]:
         missed, ranges = metrics["unexplained"], ", ".join(metrics["missing_ranges"])

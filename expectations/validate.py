@@ -65,7 +65,7 @@ def validate_gold(settings: Settings, catalog: Catalog, run: Run) -> ValidationR
 
 
 def collect_samples(catalog: Catalog, run: Run, hours: int) -> dict[str, dict[str, Any]]:
-    """Collect metrics of the source and the streams from the run and two releases before it."""
+    """Collect metrics of the source and the streams from two earlier releases and the run."""
     compared = choose_compared_releases(store.read_releases(catalog), datetime.now(UTC), hours) or ()
 
     def read_samples(name: str) -> list[list[dict[str, Any]]]:

@@ -17,7 +17,7 @@ class CheckResult:
     """One expectation and whether it was met.
 
     ``type`` is Great Expectations' name of the expectation's class. ``expectation`` and ``observed`` are in words,
-    without content. ``is_growing``: whether it found lost data that the last release does not report.
+    without content. ``is_growing``: whether the check found lost data that the last release does not report.
     """
 
     suite: str
@@ -31,7 +31,7 @@ class CheckResult:
 
     @property
     def sentence(self) -> str:
-        """Format as ``bronze.events: every event_id occurs once — 3 rows repeat a key``."""
+        """Return one line, such as ``bronze.events: every event_id occurs once — 3 rows repeat a key``."""
         return to_printable(f"{self.subject}: {self.expectation} — {self.observed}")
 
 
@@ -76,7 +76,7 @@ class ValidationResult:
         return "\n".join(lines)
 
     def raise_if_failed(self) -> None:
-        """Raise :class:`ValidationFailedError` if a failure blocks publishing."""
+        """Raise :class:`ValidationFailedError` if there are failures."""
         if self.failures:
             raise ValidationFailedError(
                 f"The audit of {self.stage} failed: {self.failed} of {len(self.checks)} checks failed. Nothing is "

@@ -1,7 +1,7 @@
 """Maintain the files of the lake: compact tables, publish the result, then delete files that only old releases need.
 
-The app works on published content and can be repeated at any time. A table that cannot be compacted is skipped, and
-the app fails after all other work.
+The app works on published content and can be repeated at any time. If a table cannot be compacted, the app skips the
+table, does all other work, and then fails.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,7 +47,7 @@ def maintain_lake(app: SparkApp) -> None:
         maintenance.delete_old_commands(app.spark, now - timedelta(days=command_days))
     app.lease.renew()
     unfinished = now - maintenance.UNFINISHED
-    # With 0 days, even new orphan files are deleted, so no other run may be writing.
+    # With LAKEHOUSE_ERASURE_DAYS=0, even new orphan files are deleted. So no other run may write files now.
     limits = dict.fromkeys(list_run_tables(app.catalog), max(expiry, unfinished))
     limits |= dict.fromkeys([*store.AUDIT_SCHEMAS, *([COMMANDS_TABLE] if commands else [])], unfinished)
     failures += expire_tables(app, limits, retained, expiry)

@@ -28,7 +28,7 @@ def plan_compression(app: SparkApp) -> None:
     without_savings = find_rooms_without_savings(app.catalog, settings)
     setting, dsn = get_dsn(app.settings, Database.STATE)
     with connect_readers(dsn, app.settings, setting) as open_reader:
-        # The PostgreSQL snapshot ends before the Spark jobs start.
+        # Each PostgreSQL snapshot ends before the next Spark job starts.
         with open_reader() as reader:
             compressed = reader.read_last_compressed(settings.strategy)
         rooms = planner.select_rooms(

@@ -1,4 +1,7 @@
-"""Copy the tables as every run does, then compare them and the source's indexes in the same snapshot."""
+"""Copy the tables as every run does, then compare the copy with the source's rows and index entries.
+
+The comparison reads the same PostgreSQL snapshot as the copy.
+"""
 
 from synapse_lakehouse.ingest.check_indexes import check_indexes
 from synapse_lakehouse.ingest.ledger import record_measured_tables

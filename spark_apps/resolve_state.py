@@ -1,6 +1,6 @@
-"""Resolve the state of every room on the run's branch: the intervals of state groups in which each event applies.
+"""Resolve the state of every room on the run's branch: compute the intervals of state groups that contain each event.
 
-Rooms with broken state-group edges are recorded in ``silver.state_faults``; the other rooms are not affected.
+Rooms with broken state-group edges are recorded in ``silver.state_faults``. Other rooms are resolved nevertheless.
 """
 
 from synapse_lakehouse.room_state.resolve import is_up_to_date, resolve_rooms

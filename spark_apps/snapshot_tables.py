@@ -1,4 +1,4 @@
-"""Copy every catalogued table of Synapse's database, from one exported snapshot, onto the run's branch of bronze."""
+"""Copy every catalogued table of Synapse's database from an exported PostgreSQL snapshot to the run's branch."""
 
 from synapse_lakehouse.ingest.ledger import record_measured_tables
 from synapse_lakehouse.ingest.paired_copy import copy_session

@@ -3,6 +3,6 @@
 import os
 from pathlib import Path
 
-# PyIceberg reads a file when it is imported, and fails if the file is damaged. The file in the home folder describes
-# the operator's own catalogs, so PyIceberg gets another one.
+# When PyIceberg is imported, it reads .pyiceberg.yaml, and fails if this file is damaged. The file in the user's home
+# folder describes the operator's own catalogs, so PyIceberg reads the file of this package instead.
 os.environ["PYICEBERG_HOME"] = str(Path(__file__).parent / "iceberg" / "catalog")

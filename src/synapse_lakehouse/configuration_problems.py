@@ -26,7 +26,7 @@ class ConfigurationProblem:
 
 
 def _server_name(_: Catalogue, settings: Settings) -> None:
-    """Compare the name in SYNAPSE_CONFIG, which may be that of another server if a file of settings was copied."""
+    """Compare SYNAPSE_CONFIG with SYNAPSE_SERVER_NAME. They differ after a copy of another server's settings."""
     name = homeserver_yaml.read_server_name(settings.synapse_config, LakehouseError)
     if name and settings.synapse_server_name and name != settings.synapse_server_name:
         raise LakehouseError(
@@ -65,7 +65,7 @@ _RUN_CHECKS: Final[dict[str, Callable[[Catalogue, Settings], object]]] = {
 def find_problems(declared: Catalogue, settings: Settings) -> Iterator[ConfigurationProblem]:
     """Yield the problems of the configuration. Problems of the compressor do not stop other runs.
 
-    Each message occurs once, for example that of an unreadable file that several subjects need.
+    Each message occurs once, even if it concerns several subjects, for example a file that all of them need.
     """
     reported = set[str]()
     for subject, read in _RUN_CHECKS.items():

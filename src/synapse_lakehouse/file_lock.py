@@ -17,7 +17,7 @@ def exclusive_lock(file: Path) -> Iterator[None]:
 
 @contextmanager
 def try_lock(file: Path) -> Iterator[bool]:
-    """Hold the lock of ``file`` in the context unless another process holds it; yield whether it is held."""
+    """Hold the lock of ``file`` in the context unless another process holds it; yield whether this process holds it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as opened:
         try:

@@ -43,7 +43,7 @@ def to_printable(text: str) -> str:
 
 
 def to_printable_lines(text: str) -> str:
-    """Return ``text`` like :func:`to_printable`, but with line breaks, which must be the product's own."""
+    """Return ``text`` like :func:`to_printable`, but keep line breaks. All line breaks must be the product's own."""
     return "\n".join(map(to_printable, text.split("\n")))
 
 
@@ -61,7 +61,7 @@ def to_printable_json(document: str) -> str:
 
 
 def to_chat_text(text: str) -> str:
-    """Return ``text`` like :func:`to_printable_lines`, also without mentions, links and markup of chat programs."""
+    """Return ``text`` like :func:`to_printable_lines`, also with escapes for mentions, links and markup of chats."""
     return to_printable_lines(text).translate(_ACTIVE).replace("://", r":\x2f/")
 
 

@@ -27,7 +27,7 @@ def test_writers_below_a_provisional_bound_are_named(settings: Settings) -> None
         rows["stream_positions"][1] |= {"rule": "provisional", "writers": [("ahead", -90), ("late", -89)]}
 
     (check,) = validate_run(settings, plant).warnings
-    assert check.observed.endswith("below it: backfill (late), events (behind)")
+    assert check.observed.endswith("below the bound: backfill (late), events (behind)")
 
 
 def test_an_unknown_writer_warns_while_a_bound_is_provisional(settings: Settings) -> None:

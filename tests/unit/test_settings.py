@@ -120,5 +120,5 @@ def test_a_warehouse_is_a_folder_or_a_bucket(warehouse: str, uri: str) -> None:
 
 @pytest.mark.parametrize("name", ["lakehouse_home", "lakehouse_warehouse"])
 def test_a_home_of_an_unknown_user_is_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match=f"{name}\n.*home folder of that user is unknown"):
+    with pytest.raises(ValidationError, match=f"{name}\n.*home folder of this user is unknown"):
         Settings(**{name: "~nobody-of-this-name/lake"})

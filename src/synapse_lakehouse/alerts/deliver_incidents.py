@@ -29,8 +29,8 @@ NO_SINK: Final = "none"
 configured later gets no old messages."""
 
 _OWN_SCOPE_TIME: Final = timedelta(minutes=3)
-"""During this time, only reports of a message's own scope deliver the message, so that two simultaneous reports do not
-deliver it twice. Later, any report delivers it."""
+"""Time after an incident event in which only reports of the event's scope deliver its message, so that two simultaneous
+reports do not deliver it twice. After this time, any report delivers it."""
 
 
 def update_incidents(
@@ -38,10 +38,11 @@ def update_incidents(
 ) -> None:
     """Record incidents that begin and end in ``scope``, and send messages.
 
-    A problem that several scopes report is one incident. The first report sends the message that it began, and the last
-    report sends the message that it ended. If a sink does not accept a message, the next report of the same scope sends
-    the message again. After some minutes, a report of any scope sends it again, unless the message is a notice. Only
-    one process of a homeserver at a time sends messages again.
+    A problem that several scopes report is one incident. When the first scope reports the problem, a message says that
+    the incident began. When no scope reports the problem any longer, a message says that the incident ended. If a sink
+    does not accept a message, the next report of the same scope sends the message again. After some minutes, a report
+    of any scope sends the message again, unless the message is a notice. Only one process of a homeserver at a time
+    sends such late messages.
 
     :param findings: all present problems of the scope.
     :param page: URL with details.
@@ -70,7 +71,7 @@ def update_incidents(
 def send_unrecorded(
     settings: Settings, homeserver: str, scope: str, findings: Collection[AlertFinding], page: str = ""
 ) -> None:
-    """Send messages about a homeserver whose lake is unknown, so that no incident can be recorded.
+    """Send messages about a homeserver whose lake is unknown. Record no incidents, because the lake contains their log.
 
     :param settings: settings with the sinks.
     """

@@ -1,4 +1,4 @@
-"""Incident log with deliveries for each sink, in ``audit.incidents``."""
+"""The log of incidents and of the messages that each sink received, in ``audit.incidents``."""
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
@@ -15,7 +15,7 @@ INCIDENTS_TABLE: Final = "audit.incidents"
 
 @dataclass(frozen=True)
 class IncidentLog:
-    """``events``: all events, the oldest first. ``deliveries``: pairs of event ID and sink that got its message."""
+    """``events``: all events, by time. ``deliveries``: pairs of an event's ID and a sink that received its message."""
 
     events: tuple[IncidentEvent, ...]
     deliveries: frozenset[tuple[str, str]]
@@ -43,7 +43,7 @@ def append_deliveries(catalog: Catalog, events: Collection[IncidentEvent], sink:
 
 
 def register_sink(catalog: Catalog, past: Collection[IncidentEvent], sink: str) -> set[str]:
-    """Record a new ``sink``, with ``past`` as delivered, so that it gets no old messages; return the past IDs."""
+    """Record a new ``sink``, and the messages about ``past`` as delivered to it; return the IDs of ``past``."""
     store.append_audit_rows(
         catalog, INCIDENTS_TABLE, [{"id": "", "sink": sink, "at": datetime.now(UTC)}, *_delivery_rows(past, sink)]
     )

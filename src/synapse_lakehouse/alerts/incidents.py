@@ -78,9 +78,9 @@ class AlertFinding:
 class IncidentEvent:
     """The beginning or the end of an incident: a row of ``audit.incidents``. A growing incident begins several times.
 
-    ``scope``: the DAG or task whose reports begin and end the incident. ``kind``: an :class:`IncidentKind`, or a kind
-    of a later version, after a downgrade. ``page``: URL with details, or "". ``details``: those of the present finding,
-    for messages; no column of the table.
+    ``scope``: the DAG or task whose reports begin and end the incident. ``kind``: an :class:`IncidentKind`. After a
+    downgrade it may be a kind that only the later version has. ``page``: URL with details, or "". ``details``: IDs of
+    the present finding, for messages. The table has no such column.
     """
 
     id: str
@@ -110,7 +110,7 @@ def list_open_incidents(events: Iterable[IncidentEvent], scope: str) -> list[Inc
 
 
 def is_open_in_another_scope(events: Iterable[IncidentEvent], event: IncidentEvent) -> bool:
-    """Return whether the same kind and subject is open in another scope. Then that scope reports the end."""
+    """Return whether another scope has an open incident of the event's kind and subject. That scope reports its end."""
     same = (other for other in events if (other.kind, other.subject) == (event.kind, event.subject))
     last = {other.scope: other.begins for other in same if other.scope != event.scope}
     return any(last.values())
@@ -134,7 +134,7 @@ def merge_findings(findings: Iterable[AlertFinding]) -> list[AlertFinding]:
 def compute_incident_events(
     open_incidents: Sequence[IncidentEvent], findings: Collection[AlertFinding], scope: str, page: str, at: datetime
 ) -> list[IncidentEvent]:
-    """Return the begin and end events at the time ``at``.
+    """Return the begin and end events that ``findings`` cause at the time ``at``.
 
     :param findings: all present problems of ``scope``.
     """
@@ -149,7 +149,7 @@ def compute_incident_events(
             name, at, scope, problem.kind, problem.subject, problem.description, begins, page, consequence
         )
 
-    # Another try of the same run reports the same description.
+    # Another try of the same run reports the same description, so it begins no growing incident again.
     new_events = [
         event(finding, begins=True)
         for key, finding in merged.items()

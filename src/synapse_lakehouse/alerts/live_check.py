@@ -23,8 +23,7 @@ from synapse_lakehouse.streams.watch import observation_log
 from synapse_lakehouse.streams.watch.observe_stream import StreamObservation, find_bound_and_closed_end, observe_stream
 
 _REPORT_AGE: Final = timedelta(days=2)
-"""An incident ends if its report was older than this at the previous check. The first check reads reports up to this
-age."""
+"""Maximum age of reports that a check reads, counted from the previous check. The incident of an older report ends."""
 
 
 def check_lake(
@@ -110,7 +109,10 @@ def check_reports(settings: Settings, last_look: datetime | None) -> list[AlertF
 def _read_released_progress(
     catalog: Catalog, latest: Release, since: Mapping[str, datetime]
 ) -> dict[str, StreamProgress]:
-    """The progress of streams in the ``latest`` release, where it is newer than their last observation (``since``)."""
+    """Return the streams' progress in the ``latest`` release, without streams that were observed after its publication.
+
+    :param since: time of the last observation, by stream.
+    """
     if since and min(since.values()) >= latest.published_at:
         return {}
     return {

@@ -30,9 +30,10 @@ class AlertMessage:
 
 
 def name_homeserver(name: str | None, server_name: str | None) -> str:
-    """Return the homeserver in titles: its ``server_name``, and before it its ``name`` in LAKEHOUSE_HOMESERVERS.
+    """Return the homeserver's name for titles, such as ``test (example.org)`` or ``example.org``.
 
-    Several homeservers may have the same ``server_name``, for example a test server.
+    ``name`` is from LAKEHOUSE_HOMESERVERS. Several homeservers, for example a test server, may have one
+    ``server_name``.
     """
     return f"{name} ({server_name})" if name and name != server_name else str(server_name)
 

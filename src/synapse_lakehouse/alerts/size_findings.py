@@ -10,7 +10,7 @@ from synapse_lakehouse.sizes.growth import Growth
 from synapse_lakehouse.sizes.summary import SizeSummary
 
 _FULL_DAYS: Final = 14
-"""Days before its disk is full at which the database or the lake raises an alert."""
+"""A disk that will be full within this number of days raises an alert."""
 
 
 def check_sizes(summaries: Sequence[SizeSummary]) -> list[AlertFinding]:
@@ -54,7 +54,7 @@ def _describe(overdue: OverdueVacuum) -> str:
     last = f"{latest.last_vacuum:%Y-%m-%d %H:%M} UTC" if latest.last_vacuum else "unknown"
     disabled = "; autovacuum is disabled for it" if latest.autovacuum_enabled is False else ""
     since = f"{overdue.since.measured_at:%Y-%m-%d %H:%M} UTC"
-    return f"{' and '.join(reasons)}, due since {since} or earlier, last VACUUM: {last}{disabled}"
+    return f"{' and '.join(reasons)}; VACUUM has been due since {since} or earlier; last VACUUM: {last}{disabled}"
 
 
 def _format_growth(growth: Growth) -> str:

@@ -34,7 +34,7 @@ class AuditTable:
 
     @property
     def timestamps(self) -> list[str]:
-        """All timestamp columns. ``written_at`` is the first, and the others follow in reverse order."""
+        """All timestamp columns: first ``written_at``, then the others, the last declared column first."""
         names = [str(field.name) for field in reversed(self.schema) if pa.types.is_timestamp(field.type)]
         return [self.written_at, *(name for name in names if name != self.written_at)]
 

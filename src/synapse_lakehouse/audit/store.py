@@ -1,7 +1,7 @@
 """Read and append rows of the audit tables, which have no branches.
 
-A table contains the rows of all tries of a run, with the same ``run_id``. Readers use the try that
-``audit.releases`` names. Times are in UTC.
+All tries of a run write rows with the same ``run_id``. Readers find the rows of the published try by the column
+``accepted_at`` of ``audit.releases``. Times are in UTC.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,9 +37,10 @@ def get_run_columns(run: Run) -> dict[str, Any]:
 
 
 def read_run_rows(catalog: Catalog, table: str, run_id: str) -> list[dict[str, Any]]:
-    """Return rows of ``table`` that the run's last try wrote, that is, since its last row of ``audit.snapshots``.
+    """Return rows of ``table`` that the run's last try wrote.
 
-    If a task was retried, it wrote its rows again. Of rows with the same key, only the last row is returned.
+    A try begins at ``began_at`` of its row in ``audit.snapshots``. A retried task writes its rows again: of rows with
+    the same key, only the last row is returned.
     """
     return _last_by_key(table, _rows_of_last_try(catalog, table, run_id))
 
@@ -74,7 +75,7 @@ def read_run_checks(catalog: Catalog, run_id: str) -> list[dict[str, Any]]:
 
 
 def read_latest_release(catalog: Catalog) -> Release | None:
-    """Return the release that readers see; None before the first release. Reads a single file."""
+    """Return the release that readers see; None before the first release. Only one data file is read."""
     table = catalog.load_table(RELEASES_TABLE)
     files = [(get_column_bounds(table, file, "release"), file) for file in table.scan().plan_files()]
     newest = max((numbers[1] for numbers, _ in files if numbers), default=None)
@@ -84,7 +85,7 @@ def read_latest_release(catalog: Catalog) -> Release | None:
 
 
 def iterate_newest_releases(catalog: Catalog) -> Iterator[Release]:
-    """Yield all releases, the latest first. Reading only the latest release is cheap: the others are read on demand."""
+    """Yield all releases, the latest first. All others are read only if the caller continues after the latest."""
     if newest := read_latest_release(catalog):
         yield newest
         yield from (release for release in reversed(read_releases(catalog)) if release.number < newest.number)
@@ -97,7 +98,7 @@ def read_releases(catalog: Catalog) -> list[Release]:
 
 
 def _rows_of_last_try(catalog: Catalog, table: str, run_id: str, until: datetime | None = None) -> list[dict[str, Any]]:
-    """Rows of the run's last try that began before ``until``. The oldest row is first."""
+    """Return the rows of the run's last try, the oldest first. Tries and rows written after ``until`` are ignored."""
     tries = _written_until(until, "audit.snapshots", _rows_by_time(catalog, "audit.snapshots", run_id))
     if table == "audit.snapshots":
         return tries[-1:]

@@ -20,7 +20,7 @@ log = get_printable_logger(__name__)
 
 @contextmanager
 def record_cost(catalog: Catalog, run: Run, task: str) -> Iterator[None]:
-    """Append a row with the cost of the block, if it succeeds. A failure to append raises no error."""
+    """Append a row with the cost of the block, if the block succeeds. A failed append is only logged."""
     started, before = time.monotonic(), read_cpu_seconds()
     yield
     cost = {

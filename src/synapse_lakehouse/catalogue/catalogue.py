@@ -17,10 +17,10 @@ def effective_contiguity(stream: Stream, table: Table) -> Contiguity:
 
 
 class Catalogue(Declaration):
-    """All streams and tables, and the range of Synapse's schema versions that support them.
+    """All streams and tables, and the range of the supported schema versions of Synapse.
 
     * ``oldest_release``: the first release of Synapse that is supported.
-    * ``databases``: the stores of Synapse in the database with these tables.
+    * ``databases``: the stores of Synapse (main, state) that the database with these tables contains.
     """
 
     oldest_release: str
@@ -151,17 +151,17 @@ class Catalogue(Declaration):
         )
 
     def explain_later_version(self, version: int) -> str | None:
-        """Return a warning if a schema version that Synapse declares compatible is later than the known versions."""
+        """Return a warning if ``version``, which Synapse declares compatible, is later than the known versions."""
         if version <= self.newest_schema_version:
             return None
         return (
             f"The database has Synapse's schema version {version}, and this version of the lakehouse knows versions up "
-            f"to {self.newest_schema_version}. Synapse declares it compatible, so all known tables are read as before. "
-            "Upgrade the lakehouse, which may then read what is new."
+            f"to {self.newest_schema_version}. Synapse declares version {version} compatible, so all known tables are "
+            "read as before. Upgrade the lakehouse to a version that also knows the new tables and columns."
         )
 
     def list_deltas(self) -> list[str]:
-        """Return the schema changes that add or remove a table or a column of the catalogue."""
+        """Return the deltas of the schema changes that add or remove a table or a column of the catalogue."""
         declarations = [*self.tables, *(column for table in self.tables for column in table.columns)]
         changes = [change for declared in declarations for change in (declared.since, declared.until) if change]
         return sorted({change.delta for change in changes})
@@ -182,7 +182,7 @@ class Catalogue(Declaration):
                     yield f"{table.name}.{column.name}"
 
     def describe_release(self, absent: Collection[str]) -> str:
-        """Return the releases of Synapse whose databases lack these tables and columns (:meth:`find_absent`)."""
+        """Return the range of Synapse's releases that lack exactly ``absent`` (see :meth:`find_absent`), as text."""
         declared: dict[str, Evolving] = {table.name: table for table in self.tables}
         for table in self.tables:
             if table.name not in absent:
@@ -192,12 +192,12 @@ class Catalogue(Declaration):
         first = max([self.oldest_release, *(at for at, is_made in changes if is_made)], key=_version_parts)
         beyond = min((at for at, is_made in changes if not is_made), key=_version_parts, default=None)
         if first == self.oldest_release and beyond:
-            # Releases before the oldest supported one may have the same schema, so the range has no start.
+            # Releases before the oldest supported release may have the same schema, so the range has no start.
             return f"before {beyond}"
         return f"{first} or later" + (f", before {beyond}" if beyond else "")
 
     def restrict_to_source(self, absent: Collection[str]) -> "Catalogue":
-        """Return the catalogue of a database that lacks these tables and columns (:meth:`find_absent`).
+        """Return the catalogue of a database that lacks the tables and columns ``absent`` (:meth:`find_absent`).
 
         The catalogue lists no absent table, and no stream without a table. Absent columns have a constant value.
         """
@@ -206,9 +206,10 @@ class Catalogue(Declaration):
         return present.model_copy(update={"tables": tables, "streams": _backed_streams(self.streams, tables)})
 
     def restrict_to_lake(self, absent: Collection[str]) -> "Catalogue":
-        """Return the catalogue of the lake's copy of a database that lacks these tables and columns.
+        """Return the catalogue of the lake's copy of a database that lacks the tables and columns ``absent``.
 
-        The lake has every table, empty if the database lacks it, but absent streams are not measured.
+        The lake has every table: a table that the database lacks is empty. Streams that the database lacks are not
+        measured, so the catalogue does not list them.
         """
         streams = self.restrict_to_source(absent).streams
         names = {stream.name for stream in streams}
@@ -234,7 +235,7 @@ class Catalogue(Declaration):
         )
 
     def uncatalogued_id_columns(self) -> dict[str, set[str]]:
-        """Return, by table, ID columns of tables that are not in bronze. Only the furthest ID of each is read."""
+        """Return, by table, the ID columns of tables that are not in bronze. Only their furthest IDs are read."""
         catalogued = {table.name for table in self.tables}
         columns: dict[str, set[str]] = {}
         for sequence in self.checked_at_start:

@@ -44,14 +44,14 @@ class DayProjection(Declaration):
 
 
 class DigestProjection(Declaration):
-    """The SHA-256 of a text, in hexadecimal digits: it shows that the text changed, but not the text."""
+    """Replace a text by its SHA-256 in hexadecimal digits, which shows changes of the text but not the text."""
 
     kind: Literal["digest"]
     source: Identifier
 
 
 class ListForTypeProjection(Declaration):
-    """Keep a list in rows whose ``type_column`` is in ``types``. In all other rows its elements become NULL."""
+    """Keep a list in rows whose ``type_column`` is in ``types``. In other rows, all elements become NULL."""
 
     kind: Literal["list_of_type"]
     source: Identifier
@@ -101,7 +101,7 @@ class Column(Evolving):
 
     @property
     def source_columns(self) -> tuple[str, ...]:
-        """Names of the source columns: the value is computed from these columns of Synapse's table."""
+        """Names of the columns of Synapse's table from which the value is computed."""
         if self.projection is None:
             return (self.name,)
         if isinstance(self.projection, AbsentProjection):
@@ -111,5 +111,5 @@ class Column(Evolving):
         return (self.projection.source,)
 
     def as_absent(self) -> "Column":
-        """Return the column as a database without it provides it: with a constant value."""
+        """Return the column with a constant value, for a database that lacks the column."""
         return self.model_copy(update={"projection": AbsentProjection(value=self.absent_value)})

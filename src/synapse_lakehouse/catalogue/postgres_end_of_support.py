@@ -14,11 +14,11 @@ END_OF_SUPPORT: Final = {
 }
 
 NOTICE: Final = timedelta(days=180)
-"""Time to plan an upgrade."""
+"""Time before the end of support, for planning an upgrade."""
 
 
 def find_end_of_support(server_version: str) -> date | None:
-    """Return the date of the last release of a server's major version; None for a version that is newer than the table.
+    """Return the end of support of a server's major version; None if :data:`END_OF_SUPPORT` ends before this version.
 
     :param server_version: such as ``15.4 (Debian 15.4-1)``.
     """

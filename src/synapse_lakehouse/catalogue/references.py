@@ -32,10 +32,12 @@ class Reference(Declaration):
     """A reference from ``column`` of a table to the column ``to`` of another table.
 
     * ``rows``: SQL condition on the table's columns; only these rows need a target.
-    * ``check``: the check of ``gold.state_integrity`` that finds a missing target; ``severity``: of its finding.
+    * ``check``: the check of ``gold.state_integrity`` that finds a missing target; ``severity``: the severity of the
+      finding.
     * ``missing``: what a missing target means.
     * ``legal``: the cases in which the target may be missing.
-    * ``equal``: by column of this table, the column of the target that has the same value, unless one of them is NULL.
+    * ``equal``: by column of this table, the column of the target that must have the same value. Either value may be
+      NULL.
     """
 
     column: Identifier

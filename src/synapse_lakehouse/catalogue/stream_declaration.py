@@ -13,7 +13,7 @@ class Contiguity(StrEnum):
     """The permitted changes of a stream's rows below the safe bound. They decide whether a missing ID is a fault."""
 
     APPEND_ONLY = "append_only"
-    """Rows stay unless their event or room is purged. No missing ID gets a row. A lost row is a fault."""
+    """Rows stay unless their event or room is purged. A missing ID never gets a row later. A lost row is a fault."""
     UPSERT = "upsert"
     """A row moves to a higher ID when its key is written again. A key's ID only increases. Missing IDs are normal."""
     PRUNED = "pruned"
@@ -57,7 +57,7 @@ class Stream(Declaration):
 
     @property
     def immutable_below_bound(self) -> bool:
-        """Whether no new ID may appear at or below a safe bound. Without stored positions, no bound is safe."""
+        """Whether a safe bound excludes new IDs at or below it. Without stored positions, no bound is safe."""
         return self.stream_positions is not None
 
     @property

@@ -9,7 +9,10 @@ from synapse_lakehouse.catalogue.base_declaration import Declaration
 
 
 class SchemaChange(Declaration):
-    """A schema change. ``release``: first release of Synapse with it; ``delta``: its file in applied_schema_deltas."""
+    """A change of Synapse's schema.
+
+    ``release``: first release of Synapse with the change. ``delta``: the change's file in ``applied_schema_deltas``.
+    """
 
     release: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
     delta: Annotated[str, Field(pattern=r"^[0-9]+/[^/]+$")]
@@ -32,6 +35,6 @@ class Evolving(Declaration):
         return bool(self.since or self.until)
 
     def may_be_absent(self, deltas: Collection[str]) -> bool:
-        """Return whether a database with these applied deltas may not have the table or column yet, or no longer."""
+        """Return whether a database may lack the table or column, given the schema changes ``deltas`` applied to it."""
         is_early = self.since is not None and self.since.delta not in deltas
         return is_early or (self.until is not None and self.until.delta in deltas)

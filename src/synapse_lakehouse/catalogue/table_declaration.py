@@ -16,7 +16,7 @@ class LoadMode(StrEnum):
     """How the rows of a table change. Runs read only the changed rows of copied tables (ADR 0009)."""
 
     APPEND = "append"
-    """Rows are immutable and have a stream ID, in this table or in the table that it follows."""
+    """Rows are immutable and have a stream ID, in this table or in the table that this table ``follows``."""
     MERGE = "merge"
     """Rows move to a higher stream ID when they change."""
     REPLACE = "replace"
@@ -42,7 +42,8 @@ class Table(Evolving):
     * ``streams``: by stream, the column with the stream's IDs; ``repeats_ids``: several rows may share an ID.
     * ``follows``: a table with a stream ID. Rows of both tables with the same ``event_id`` belong together.
     * ``contiguity``: the contiguity of this table if it differs from the stream's; ``contiguity_why``: the reason.
-    * ``rises_per``: columns of an ``upsert`` table. IDs only increase among rows with equal values (default: the key).
+    * ``rises_per``: columns of an ``upsert`` table (default: the key). Among rows with equal values in these columns,
+      IDs only increase.
     * ``references``: references of the table's columns to other tables.
     * ``database``: the database that has the table if state has a database of its own.
     """

@@ -40,7 +40,9 @@ def prepare_process(
     homeserver: Annotated[
         str | None,
         typer.Option(
-            envvar="LAKEHOUSE_HOMESERVER", help="Homeserver of LAKEHOUSE_HOMESERVERS to use.", show_envvar=False
+            envvar="LAKEHOUSE_HOMESERVER",
+            help="Homeserver to use: NAME of the file NAME.env in LAKEHOUSE_HOMESERVERS.",
+            show_envvar=False,
         ),
     ] = None,
 ) -> None:

@@ -50,7 +50,7 @@ def _printable_usage_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # Typer's copy of Click has no public name for their base class.
+        # Typer's copy of Click has no public name for the base class of usage errors.
         if hasattr(error, "format_message") and hasattr(error, "message"):
             error.message = to_printable_message(error.message)
         raise

@@ -45,7 +45,7 @@ FormatOption = Annotated[OutputFormat, typer.Option("--format", help="Output for
 
 
 class PrintableConsole(Console):
-    """A console without markup that escapes all control sequences except those of its own styles."""
+    """A console without markup. It escapes all control sequences except those of its own styles."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, markup=False, emoji=False, highlight=False)

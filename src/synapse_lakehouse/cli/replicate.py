@@ -57,8 +57,8 @@ def serve(
 ) -> None:
     """Serve the streams of Synapse's database over Synapse's TCP replication protocol, until Ctrl-C.
 
-    Rows contain the columns of the catalogue; other columns are null. Commands of clients (such as USER_SYNC) are
-    logged in LAKEHOUSE_HOME/logs/replication and never executed.
+    Rows contain the columns of the catalogue; other columns are null. Commands of clients that would change
+    Synapse (such as USER_SYNC) are logged in LAKEHOUSE_HOME/logs/replication and not executed.
     """
     from synapse_lakehouse.replication import service
 
@@ -71,7 +71,8 @@ def serve(
 @app.command()
 def tap(
     dialect: Annotated[
-        Dialect, typer.Option(help="redis: commands from LAKEHOUSE_REDIS_URL; tokens, instances: from a TCP server.")
+        Dialect,
+        typer.Option(help="redis: read from LAKEHOUSE_REDIS_URL; tokens or instances: read from a TCP server."),
     ] = Dialect.REDIS,
     host: Annotated[str, typer.Option(help="Host of the TCP server.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the TCP server.")] = 9092,

@@ -133,9 +133,9 @@ def _require_no_damaged_room(catalog: Catalog) -> None:
         if row["outcome"] == Outcome.FAULTY:
             files = row["undo"] or []
             raise VerificationError(
-                f"The state of {room_id} changed when it was compressed ({row['error']}), so no room is compressed. "
-                f"Restore the room: `lakehouse compress undo --repair --yes {' '.join(files)}`. If the room is "
-                "correct now, clear the task verify of the run that reported the fault.",
+                f"The state of {room_id} changed when the room was compressed ({row['error']}), so no room is "
+                f"compressed. Restore the room: `lakehouse compress undo --repair --yes {' '.join(files)}`. If the "
+                "room is correct now, clear the task verify of the run that reported the fault.",
                 [Path(file) for file in files],
             )
 

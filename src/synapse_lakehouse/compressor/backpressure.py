@@ -15,14 +15,18 @@ select (select count(*) from pg_locks join pg_stat_activity using (pid) where lo
          (select max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) from pg_replication_slots
           where active and slot_type = 'physical')), 0)::bigint
 """
-"""Other sessions in a transaction, and the lag of the slowest replica in bytes. Needs no privileges."""
+"""Other sessions in a transaction, and the lag of the slowest replica in bytes. The query needs no privileges."""
 
 _POLL_SECONDS: Final = 0.5
 
 
 @dataclass
 class Backpressure:
-    """Waits while more than ``sessions`` other sessions are in a transaction, or a replica lags by ``lag_bytes``."""
+    """Waits while the database is busy.
+
+    It is busy while more than ``sessions`` other sessions are in a transaction, or a replica lags by more than
+    ``lag_bytes``.
+    """
 
     connection: Connection
     sessions: int

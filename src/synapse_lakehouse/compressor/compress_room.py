@@ -55,8 +55,8 @@ def compress_room(
 ) -> dict[str, Any]:  # fmt: skip
     """Compress one room of the database ``database``.
 
-    A room that grows in the meantime, or has groups that cannot be rewritten, may end with a chain that is too long.
-    Then the room is compressed again, up to three times.
+    A room that grows in the meantime, or has groups that cannot be rewritten, may end with a chain that is too long. In
+    this case, the room is compressed again, in at most three passes in total.
 
     :param require: raises ``RoomSkippedError`` for a plan that must not be applied.
     :returns: columns of ``audit.compression_runs`` from ``rows_before`` on.
@@ -75,7 +75,7 @@ def compress_room(
                 room, position = reader.read_room(room_id), reader.read_wal_position()
             planned, plan = plan_room(room, settings)
         except (InvalidStateGroupsError, RoomSkippedError):
-            # The states were compared after the earlier pass, so another process changed the room since then.
+            # The states were compared after the previous pass, so another process changed the room since then.
             if compression.plan:
                 break
             raise
@@ -221,7 +221,10 @@ def _require_state_before(
 
 
 def _plan_since(plan: RoomPlan, before: StateTables) -> RoomPlan:
-    """Let ``plan`` start from the room as it was before the interrupted compressions."""
+    """Return ``plan`` with other values of ``rows_before``, ``bytes_before`` and ``longest_chain_before``.
+
+    These values are those of ``before``, the room as it was before the interrupted compressions.
+    """
     summary = summarize_stored_room(before, plan.room_id)
     names = "rows_before", "bytes_before", "longest_chain_before"
     return replace(plan, **{name: getattr(summary, name) for name in names})

@@ -143,8 +143,9 @@ class CompressionPlanner:
     def plan_rooms(self, saved: Mapping[str, SavedProgress]) -> list[dict[str, Any]]:
         """Plan each room in ``saved``, which contains the saved progress by room ID.
 
-        Each row has the fields of ``RoomPlan``, ``newest_group`` (the ID of the newest planned group) and ``skipped``.
-        Each room is one Spark task. It needs as much memory as ``lakehouse compress plan`` for the room.
+        Each returned row has the fields of ``RoomPlan``, ``newest_group`` (the ID of the newest planned group) and
+        ``skipped``. Each room is one Spark task. The task needs as much memory as ``lakehouse compress plan`` for the
+        room.
         """
         if not saved:
             return []
@@ -157,7 +158,10 @@ class CompressionPlanner:
         return [row.asDict() for row in plans]
 
     def _needed_groups(self, rooms: Sequence[str], saved: Mapping[str, SavedProgress]) -> DataFrame:
-        """Return rows of room ``number`` and group ``id``: its groups, the heads of its levels, and both chains."""
+        """Return the groups that each room needs: its own groups, the heads of its levels, and the chains of both.
+
+        Columns: ``number`` (of the room), ``id`` (of the group).
+        """
         prev_rooms: dict[str | None, set[str | None]] = {}
         for row in self.spark.sql("select distinct room_id, prev_room_id from links").collect():
             prev_rooms.setdefault(row.room_id, set()).add(row.prev_room_id)
@@ -191,7 +195,7 @@ def _reachable_rooms(room: str, prev_rooms: Mapping[str | None, Collection[str |
 
 
 def _find_chains_in_task(batches: Iterable[pa.RecordBatch], heads: Sequence[Sequence[int]]) -> Iterator[pa.RecordBatch]:
-    """Yield the groups of one room, the heads of its levels, and both chains, from its rows of ``_CHAINS``."""
+    """Yield the groups of one room, the heads of its levels, and the chains of both, from rows of ``_CHAINS``."""
     rows = [batch for batch in batches if batch.num_rows]
     if not rows:
         return

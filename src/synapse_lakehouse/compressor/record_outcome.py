@@ -49,7 +49,7 @@ def compress_and_record(
     room_id: str, settings: CompressorSettings, open_reader: ReaderFactory, writer: GroupWriter, undo_folder: Path,
     record: Callable[[OutcomeRow], None],
 ) -> OutcomeRow:  # fmt: skip
-    """Compress a room and return its row. The row is also passed to ``record``, even before an exception.
+    """Compress a room and return its row. The row is also passed to ``record``, even if an exception follows.
 
     The row has the columns of ``audit.compression_runs`` except the columns of the run. A skipped room has no numbers.
 

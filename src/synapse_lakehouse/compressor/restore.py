@@ -74,9 +74,9 @@ def _require_same_timeline(files: Sequence[UndoFile], reader: RoomReader) -> Non
     position = reader.read_wal_position()
     if outdated := [file.path for file in files if file.may_be_of_other_groups(position)]:
         raise CompressorError(
-            f"The database was restored or failed over since {outdated[0]} was written, so its IDs may belong to other "
-            "state groups. Nothing was restored. Without --repair, the command restores only groups with an "
-            "unchanged state."
+            f"The database was restored or failed over since {outdated[0]} was written, so the IDs in this file may "
+            "belong to other state groups. Nothing was restored. Without --repair, the command restores only groups "
+            "with an unchanged state."
         )
 
 

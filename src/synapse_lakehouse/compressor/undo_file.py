@@ -62,7 +62,7 @@ class UndoFile:
 
 
 def contents_before(undo_files: Iterable[UndoFile], now: StateTables) -> StateTables:
-    """Return ``now`` with the restorable groups of all files; for each group, the earliest file counts."""
+    """Return ``now`` with all restorable groups as in ``undo_files``; for each group, the oldest file counts."""
     for file in sorted(undo_files, key=lambda file: file.written, reverse=True):
         now = replace_groups(now, file.restorable_groups(now), file.contents(now.groups))
     return now

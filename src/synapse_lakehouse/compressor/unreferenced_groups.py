@@ -26,7 +26,8 @@ ON CONFLICT (state_group) DO NOTHING
 """Marks the groups among ``ids`` that no event, no process and no remaining group references."""
 
 _NOT_OF_EVENT: Final = "AND NOT EXISTS (SELECT FROM event_to_state_groups WHERE state_group = id)"
-"""The condition if events are in the same database. Otherwise, they are read before. Synapse repeats the check."""
+"""The additional condition if the database also contains the events. If not, the events are read first. Synapse repeats
+the check."""
 
 
 def find_unreferenced(group_ids: Int64Array, in_use: Int64Array, edges: pa.Table) -> Int64Array:
@@ -60,7 +61,7 @@ def mark_pending_deletion(
 ) -> int:
     """Mark ``groups`` as pending deletion, as Synapse does; return how many were marked.
 
-    The newest come first, so that no group is deleted before its deltas.
+    The newest groups come first, so that no group is deleted before its deltas.
 
     :param find_groups_of_events: returns the groups that an event references.
     """

@@ -31,7 +31,8 @@ def verify_room(
 ) -> RoomVerification:
     """Verify a room: predecessors exist and are older, chains have at most ``max_chain`` groups, states are as before.
 
-    :param undo_files: undo files of the room, in any order. Groups that were missing before are no fault.
+    :param undo_files: undo files of the room, in any order. Predecessors that were already missing before the
+        compression are no fault.
     """
     group_ids = _room_groups(contents, room_id)
     faults, longest, compared = [], None, 0

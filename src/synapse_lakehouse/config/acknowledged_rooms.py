@@ -4,18 +4,19 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-# An ID may contain an @, so only a date after it is a time.
+# A room's ID may contain an @. So the text after an @ is a time only if it begins with a date.
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}.*")
 
 
 def parse_acknowledged_rooms(setting: str) -> list[dict[str, str | int]]:
     """Return the variable ``acknowledged_rooms`` of dbt.
 
-    ``room``: the ID in hexadecimal, because it may contain any character. ``before``: changes of state groups that were
-    found before this time, in milliseconds since 1970, are acknowledged; 0 for a room without a time.
+    ``room``: the ID in hexadecimal, because it may contain any character. ``before``: a time in milliseconds since
+    1970. Changes of state groups that were found before this time are acknowledged; 0 if the setting has no time for
+    the room.
 
     :param setting: rooms such as ``!a:example.org`` or ``!a:example.org@2026-11-30T14:00Z``.
-    :raises ValueError: for another word, or a time that does not exist.
+    :raises ValueError: for a word that is not the ID of a room, or a time that does not exist.
     """
     return [_parse(word) for word in setting.split()]
 

@@ -16,7 +16,7 @@ def resolve_path(path: Path) -> Path:
     try:
         return path.expanduser().resolve()
     except RuntimeError:
-        raise ValueError("has a ~, but the home folder of that user is unknown; set an absolute path") from None
+        raise ValueError("begins with ~, but the home folder of this user is unknown; set an absolute path") from None
 
 
 def check_warehouse(location: str) -> str:

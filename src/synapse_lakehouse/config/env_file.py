@@ -56,7 +56,7 @@ def explain_unreadable_file(error: UnicodeDecodeError | OSError, file: Path = EN
     path = file.absolute()
     if isinstance(error, OSError):
         return EnvFileError(
-            f"{path} cannot be read: {error.strerror}. Give this user the right to read it, or delete it."
+            f"{path} cannot be read: {error.strerror}. Let this user read the file, or delete the file."
         )
     line = error.object[: error.start].count(b"\n") + 1
     return EnvFileError(f"{path} is not UTF-8; the first wrong line is {line}. Save it as UTF-8.")

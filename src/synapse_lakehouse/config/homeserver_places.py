@@ -1,4 +1,4 @@
-"""Recognize places of two homeservers that are the same, although their settings are written differently."""
+"""Recognize that two homeservers share a catalog, warehouse or file, even if their settings are written differently."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +13,13 @@ EFFECTS: Final = {
     "lakehouse_warehouse": "write to the folder of the other",
     "lakehouse_metrics_file": "replace the metrics of the other",
 }
-"""Settings of which each homeserver needs its own value, each with what a homeserver would do with a shared value."""
+"""Settings of which each homeserver needs its own value. The text is the harm that a shared value would do."""
 
 
 def normalize_places(settings: Mapping[str, Any]) -> dict[str, object]:
     """Return a comparable value for each of :data:`EFFECTS`; None for a setting that is not set.
 
-    A REST server may have several catalogs, which the warehouse distinguishes.
+    The warehouse distinguishes the catalogs of one REST server.
     """
     uri, warehouse, metrics_file = (str(settings[name]) if settings[name] else None for name in EFFECTS)
     is_rest = bool(uri and uri.startswith("http"))

@@ -24,7 +24,7 @@ _UNITS: Final = {
 }
 
 _MAY_BE_FALSE: Final = ("stream_writers", "databases")
-"""Sections of which Synapse treats a false value, such as an empty list, as an empty section."""
+"""Sections in which Synapse accepts a false value, such as an empty list, and treats it as an empty section."""
 
 _INVALID_VALUE_ERRORS: Final = (ValueError, LookupError, AttributeError, ArithmeticError)
 """Errors of the YAML parser for a scalar that does not fit its type, such as ``!!bool x``."""
@@ -62,7 +62,7 @@ def _read_value(config: Path, name: str, error: type[LakehouseError]) -> Any:
 
 
 def _find_files(config: Path, error: type[LakehouseError]) -> Iterator[Path]:
-    """Yield the files in the order in which Synapse reads them: of a folder ``*.yaml``, sorted by name."""
+    """Yield the files in the order in which Synapse reads them. Of a folder, these are ``*.yaml``, sorted by name."""
     for path in map(Path, filter(None, str(config).split(os.pathsep))):
         try:
             files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else None

@@ -19,7 +19,8 @@ PLACEHOLDER: Final = "{homeserver}"
 """Text that stands for the homeserver's name in settings that name a place."""
 
 PLACES: Final = ("lakehouse_catalog_uri", "lakehouse_warehouse", "lakehouse_metrics_file", "lakehouse_data_docs_url")
-"""Shared settings that a homeserver has only if they contain the placeholder, because each needs its own place."""
+"""Settings that name a place. A shared value applies only if it contains the placeholder, because each homeserver needs
+its own place."""
 
 OWN_SETTINGS: Final = (
     "synapse_dsn",
@@ -48,7 +49,7 @@ class HomeserverError(LakehouseError):
 
 
 class UnknownHomeserverError(HomeserverError):
-    """There is no file of the homeserver."""
+    """LAKEHOUSE_HOMESERVERS contains no file of the homeserver."""
 
 
 def list_homeservers() -> list[str]:
@@ -69,7 +70,7 @@ def list_homeservers() -> list[str]:
 
 
 def explain_misnamed_files() -> dict[str, str]:
-    """Return the entries NAME.env of LAKEHOUSE_HOMESERVERS that no homeserver can have, with the remedy."""
+    """Return the entries NAME.env of LAKEHOUSE_HOMESERVERS that no homeserver can use, each with the remedy."""
     folder = Settings().lakehouse_homeservers
     entries = _list_entries(folder) if folder else []
     return {entry.name: remedy for entry in entries if (remedy := _explain_misnamed(entry))}
@@ -92,12 +93,14 @@ def load_homeserver_settings(name: str) -> Settings:
     if shared.lakehouse_warehouse and not values["lakehouse_warehouse"]:
         raise HomeserverError(
             f"LAKEHOUSE_WAREHOUSE={shared.lakehouse_warehouse} would be the warehouse of all homeservers, but each "
-            f"needs its own. Add {PLACEHOLDER} to the value, which stands for the name, or set it in {path}."
+            f"needs its own. Add {PLACEHOLDER} to the value: it stands for the homeserver's name. Or set "
+            f"LAKEHOUSE_WAREHOUSE in {path}."
         )
     if missing := [setting.upper() for setting in _REQUIRED if not values[setting]]:
+        shared_uri = f" Or set LAKEHOUSE_CATALOG_URI once: {PLACEHOLDER} in it stands for the homeserver's name."
         raise HomeserverError(
-            f"{path} does not set {' and '.join(missing)}. Each homeserver has its own. For the catalogs, you may also "
-            f"set LAKEHOUSE_CATALOG_URI once for all, with {PLACEHOLDER} in place of the name."
+            f"{path} does not set {' and '.join(missing)}. Each homeserver needs its own value: set it in this file."
+            f"{shared_uri * ('LAKEHOUSE_CATALOG_URI' in missing)}"
         )
     try:
         return Settings(**values)
@@ -127,7 +130,7 @@ def find_file(name: str) -> Path:
 def require_own_places(settings: Settings) -> None:
     """Raise :class:`HomeserverError` if another homeserver has the catalog, warehouse or metrics file of ``settings``.
 
-    Files are copied to add a homeserver, and the copy may have the places of the original.
+    An operator may copy a file to add a homeserver, and the copy may still name the places of the original.
     """
     shared, own_name = Settings(), settings.lakehouse_homeserver
     own_places = normalize_places(settings.model_dump(include=set(EFFECTS)))
@@ -192,7 +195,7 @@ def split_dag_id(dag_id: str) -> tuple[str, str]:
 
 
 def _list_entries(folder: Path) -> list[Path]:
-    """Return the entries NAME.env, in order. Editors write hidden files."""
+    """Return the entries NAME.env, sorted. Hidden files are left out, because editors write them."""
     try:
         return sorted(path for path in folder.iterdir() if path.suffix == ".env" and not path.name.startswith("."))
     except OSError as error:
@@ -203,10 +206,10 @@ def _explain_misnamed(entry: Path) -> str | None:
     """Return the remedy for an entry of the folder that cannot be the file of a homeserver; None if it can."""
     try:
         if entry.is_dir():
-            return "It is a folder. Give it a name that does not end with .env."
+            return "This is a folder. Give it a name that does not end with .env."
     except OSError as error:
         raise _explain_unreadable_folder(entry.parent, error) from None
-    return None if _NAME.fullmatch(entry.stem) else f"Rename it: {_NAME_RULE}, and .env."
+    return None if _NAME.fullmatch(entry.stem) else f"Rename the file to NAME.env, where NAME is {_NAME_RULE}."
 
 
 def _explain_unreadable_folder(folder: Path | None, error: OSError) -> HomeserverError:
@@ -234,7 +237,7 @@ def _require_names(path: Path) -> None:
     if variable := next((name for name in names if name.upper().startswith("PG")), None):
         raise HomeserverError(
             f"{path} sets {variable}, which has no effect there: PostgreSQL's variables are read from the environment "
-            "only, and apply to all homeservers. Write the value into the address, as in "
+            "only, and apply to all homeservers. Write the value into the URI, as in "
             "SYNAPSE_DSN=postgresql://user:password@host:5432/synapse?sslmode=require"
         )
     text = path.read_text(encoding=env_file.ENCODING)

@@ -55,7 +55,7 @@ CATALOG_PARAMETERS: Final = frozenset({
     "channel_binding", "connect_timeout", "dbname", "gssencmode", "host", "krbsrvname", "passfile", "password", "port",
     "sslcert", "sslkey", "sslmode", "sslnegotiation", "sslrootcert", "target_session_attrs", "user",
 })  # fmt: skip
-"""libpq parameters of the catalog's JDBC driver, without ``options``, which may change the search path."""
+"""libpq parameters that the catalog's JDBC driver supports, except ``options``, which may change the search path."""
 
 _IGNORED: Final = ("PGOPTIONS", "PGDATESTYLE", "PGTZ", "PGGEQO", "PGREQUIRESSL")
 """Variables that have no effect, because the lakehouse sets its session settings with ``options`` of the URI."""
@@ -92,7 +92,7 @@ def apply_to_uri(uri: str, only: Collection[str] | None = None) -> str:
     for name, value in values.items():
         if name in parameters or name in service_parameters or not (only is None or name in only):
             continue
-        # A ? may be part of a password, so each candidate is parsed. libpq ignores variables of newer versions.
+        # Each candidate is parsed, because a ? may be part of a password, and this libpq may not know the parameter.
         for candidate in _append_parameter(uri, name, value):
             if parse_conninfo(candidate) == parameters | {name: value}:
                 uri, parameters = candidate, parameters | {name: value}

@@ -10,7 +10,7 @@ _MIN_SIMILARITY = 0.85
 
 
 def find_misspelled_names(names: Iterable[str]) -> dict[str, str | None]:
-    """Return names in the environment that look like misspelled settings, each with the most similar setting."""
+    """Return those of ``names`` that look like misspelled settings, each with the most similar setting or None."""
     setting_names = [name.upper() for name in Settings.model_fields]
     misspelled: dict[str, str | None] = {}
     for name in sorted({name.upper() for name in names} - set(setting_names)):

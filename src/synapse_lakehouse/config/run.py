@@ -31,9 +31,10 @@ class Run:
 
     @property
     def branch(self) -> str:
-        """Iceberg branch of this run on every table. Its name has the interval, and a hash that distinguishes runs.
+        """Name of this run's branch on every table: the start of the interval, and a hash that distinguishes runs.
 
-        Spark looks for a table with the name ``branch_…`` first. REST catalogs refuse table names with capital letters.
+        The name has no capital letters: Spark first looks for a table ``branch_<name>``, and REST catalogs refuse table
+        names with capital letters.
         """
         digest = hashlib.sha256(self.run_id.encode()).hexdigest()[:8]
         return f"{BRANCH_PREFIX}{_format_time(self.start).lower()}_{digest}"

@@ -24,9 +24,9 @@ class ScheduleError(LakehouseError, ValueError):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Times in local time of ``timezone``. A schedule with times in every hour is in UTC, where no hour is repeated.
+    """The times of runs, in local time of ``timezone``. A schedule with times in every hour uses UTC instead.
 
-    If the clocks go back, Airflow uses the second of two equal local times.
+    In UTC, no hour is repeated. If the clocks go back, Airflow uses the second of two equal local times.
     """
 
     expression: str
@@ -51,9 +51,10 @@ class Schedule:
         return self.find_interval(end - timedelta(microseconds=1))
 
     def choose_logical_date(self, end: datetime, now: datetime) -> datetime:
-        """Return a time in the interval after ``end``, from which Airflow infers the interval before ``end``.
+        """Return a logical date for a run of the interval that ends at ``end``.
 
-        Two runs of one interval have different logical dates.
+        Airflow infers this interval from any time in the next interval. Two runs of one interval have different logical
+        dates.
         """
         _, next_end = self.find_interval(end)
         return min(end + (now - self.find_interval(now)[0]), next_end - timedelta(microseconds=1))
@@ -63,7 +64,7 @@ class Schedule:
         return max(end - start for start, end in self._next_intervals(now)) + _SLACK
 
     def require_existing_times(self, now: datetime) -> None:
-        """Raise :class:`ScheduleError` if a time of the next year is in an hour that clocks skip.
+        """Raise :class:`ScheduleError` if a scheduled time within the next year is in an hour that clocks skip.
 
         Airflow gives a manual run on such a day an empty interval.
         """
@@ -84,7 +85,7 @@ class Schedule:
 
 
 def check_expression(expression: str) -> str:
-    """Return a cron expression of five fields, or a preset.
+    """Return ``expression`` if it is a cron expression of five fields, or a preset.
 
     :raises ScheduleError: for any other text.
     """
@@ -98,7 +99,7 @@ def check_expression(expression: str) -> str:
 
 
 def _find_skipped_hours(zone: ZoneInfo, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """Yield the ranges of local times of the next year that do not exist."""
+    """Yield the ranges of local times that clocks skip within the next year."""
     days = [now + timedelta(days=day) for day in range(367)]
     for (start, before), (end, since) in pairwise((day, _offset(zone, day)) for day in days):
         skipped = since - before

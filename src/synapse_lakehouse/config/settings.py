@@ -31,7 +31,7 @@ _URI_SETTINGS: Final = {
     "synapse_write_dsn": None,
     "lakehouse_catalog_uri": libpq_variables.CATALOG_PARAMETERS,
 }
-"""Settings whose URIs libpq's variables complete, with the parameters that they may add. None means all parameters."""
+"""Settings with URIs to which libpq's variables are applied, each with the parameters that may be added (None: all)."""
 
 
 class Settings(BaseSettings):
@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     def __init__(self, **values: Any) -> None:
         """Read the environment and ``.env``.
 
-        :raises EnvFileError: when ``.env`` cannot be read, or a line of it.
+        :raises EnvFileError: when ``.env``, or a line of it, cannot be read.
         :raises ValidationError: when a value is wrong.
         """
         values.setdefault("_env_file", env_file.choose_env_file())
@@ -97,7 +97,7 @@ class Settings(BaseSettings):
         description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
     )
     lakehouse_acknowledged_rooms: AcknowledgedRooms = Field(
-        "", description="rooms: acknowledges lost events of unknown ID; ROOM@TIME: and state changes found before TIME"
+        "", description="rooms with acknowledged event_lost findings; ROOM@TIME: also state changes found before TIME"
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -109,7 +109,7 @@ class Settings(BaseSettings):
         None, description="disk space for Synapse's database and its WAL, such as 500GiB, for forecasts and alerts"
     )
     lakehouse_on_drift: Literal["fail", "partial"] = Field(
-        "fail", description="if a table differs from the catalogue: fail the run, or use its previous rows (partial)"
+        "fail", description="if tables differ from the catalogue: fail ends the run, partial uses their previous rows"
     )
     lakehouse_lease_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         300, description="seconds after which a lake lease that is not renewed expires"
@@ -185,7 +185,7 @@ class Settings(BaseSettings):
     )
     # If one of these is unset, the section state_compressor of SYNAPSE_CONFIG applies, or else the default.
     lakehouse_compressor_enabled: str | None = Field(
-        None, description="true: the state compressor runs on its schedule; unset: as SYNAPSE_CONFIG says"
+        None, description="true: the state compressor runs on its schedule; unset: as in SYNAPSE_CONFIG, or false"
     )
     lakehouse_compressor_chunk_size: str | None = Field(
         None, description="approximate number of state groups per chunk of the compressor; 500 by default"
@@ -283,7 +283,7 @@ class Settings(BaseSettings):
 
     @property
     def lake_folder(self) -> Path:
-        """The folder for local files about this lake: a homeserver's own, if the installation has several."""
+        """The folder for local files about this lake. If there are several homeservers, each has its own folder."""
         home, name = self.lakehouse_home, self.lakehouse_homeserver
         return home / "homeservers" / name if name else home
 

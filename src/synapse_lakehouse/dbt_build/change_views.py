@@ -1,6 +1,7 @@
 """Create views of the rows that changed since the last release, for incremental dbt models.
 
-The views compare main with the run's branch, and have the columns of :func:`changed_rows.read_changed_rows`.
+A view with ``changes_of`` compares main with the run's branch, and has the columns of
+:func:`changed_rows.read_changed_rows`. A view with ``previous_of`` contains the rows of main.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -24,10 +25,10 @@ _SOURCE: Final = "changes"
 def register_changes(
     spark: SparkSession, catalog: Catalog, branch: str, project: Manifest, least_events: int = LEAST_EVENTS
 ) -> bool:
-    """Register the views of dbt's source ``changes``. If models have to be built in full, register none; return False.
+    """Register the views of dbt's source ``changes``, and return True. If no view is useful, return False.
 
-    A full build is necessary if the last release lacks one of the tables, or has fewer than ``least_events`` events. If
-    nothing changed, there are no views either, because then a model is built only if its rules changed.
+    All models are built in full if the last release lacks one of the tables, or has fewer than ``least_events`` events.
+    If nothing changed, the views are not needed either: a model is then built only if its rules changed.
     """
     sources = [source for source in project.sources.values() if source.source_name == _SOURCE]
     views = {source.name: source.config.meta for source in sources}

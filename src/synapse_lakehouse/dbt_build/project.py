@@ -36,8 +36,8 @@ _CAUSES: Final = ", ".join(
 )
 _STATE_TABLES: Final = ", ".join(f"'{table}'" for table in resolve.SOURCE_TABLES)
 # A finding of a damaged index explains other findings of this index in all rooms. If the index is on a table of room
-# state, it also explains findings of other checks in the same room. An acknowledged finding explains other findings,
-# although its severity is info.
+# state, the finding also explains findings of other checks in the same room. An acknowledged finding explains other
+# findings, although its severity is info.
 _FINDINGS: Final = f"""
 with findings as (
     select
@@ -118,7 +118,7 @@ def run_dbt(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMs
     """Run a dbt command that builds models."""
     variables = get_dbt_variables(app)
     with ThreadPoolExecutor(1) as pool:
-        # Spark starts in another thread during the parse.
+        # dbt parses the project in another thread, while Spark starts in this thread.
         parsing = pool.submit(parse_project, app, variables)
         prepare_session(app.spark)
         project = parsing.result()
@@ -129,7 +129,7 @@ def run_dbt(app: SparkApp, command: Iterable[str], *callbacks: Callable[[EventMs
 
 
 def parse_project(app: SparkApp, variables: Mapping[str, Any]) -> Manifest | None:
-    """Return the parsed project; None if dbt cannot parse it. Then the build reports the error.
+    """Return the parsed project; None if dbt cannot parse it. In this case, the build reports the error.
 
     Variables of the run are omitted, so that dbt reuses its partial parse of the previous run.
     """
@@ -223,8 +223,9 @@ def prepare_session(spark: SparkSession) -> None:
     """Prepare a session for dbt and the models."""
     event_udfs.register(spark)
     gap_udfs.register(spark)
-    # Otherwise Spark derives constraints for all aliases of a column, which exhausts time and memory.
+    # With constraint propagation, Spark derives constraints for all aliases of a column, which exhausts time and
+    # memory.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
-    # These lines are noise: dbt requests the session for every statement, and reports errors itself.
+    # The warnings of this class are noise: dbt requests the session for every statement, and reports errors itself.
     log_errors_only(spark, "org.apache.spark.sql.classic.SparkSession")
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")

@@ -32,7 +32,7 @@ HASH_REASONS: Final = {
 }
 """Reasons of the verdicts ``altered`` (the first four reasons) and ``not_hashed`` (all other reasons)."""
 
-# Keys that servers add to an event later. They are not hashed.
+# Keys that the content hash omits, and keys that the event ID omits.
 _NOT_CONTENT: Final = frozenset({"age_ts", "unsigned", "signatures", "hashes", "outlier", "destinations"})
 _NOT_REFERENCE: Final = frozenset({"age_ts", "unsigned", "signatures"})
 # Rules by event format, for rooms whose version is not stored.

@@ -52,12 +52,12 @@ ROOM_PROPERTY_KEYS: Final = {
     "m.room.name": "name",
     "m.room.tombstone": "replacement_room",
 }
-"""Content key that is a property of the room, by type of the state event (with an empty state key)."""
+"""Content key whose value is a property of the room, by type of the state event. The state key is empty."""
 
 UNREADABLE_METADATA: Final = '"unreadable"'
 """Value in bronze in place of internal metadata that is not JSON."""
 
-# Room versions by event format. Only rooms of old invites have no stored version.
+# Room versions by event format, for rooms without a stored version. These are rooms of old invites.
 _VERSION_OF_FORMAT: Final = {1: "1", 2: "3"}
 _VERSION_OF_OTHER_FORMATS: Final = "5"
 _FIRST_WITH_REDACTS_IN_CONTENT: Final = 11
@@ -68,11 +68,11 @@ class LoadedEvent(NamedTuple):
 
     ``unloadable`` is None or one of :data:`UNLOADABLE_REASONS`. An unloadable event has only ``hash_verdict`` and
     ``hash_reason`` (see :class:`HashVerdict`), and the flags of readable internal metadata. If a value should be text
-    but is not, its JSON is returned. ``prev_*`` are from the event's own ``unsigned``, and describe the event that it
-    replaces. ``room_property`` is the room's name, type or other property (see :data:`ROOM_PROPERTY_KEYS`), if
-    ``StatsStore.update_room_state`` accepts the value. ``prev_events`` and ``auth_events`` are the numbers of rows that
-    Synapse stores in ``event_edges`` and, for a state event, in ``event_auth`` (``prev_event_ids`` and
-    ``auth_event_ids`` of ``synapse.events``).
+    but is not, its JSON is returned. ``prev_membership``, ``prev_visibility`` and ``has_prev_content`` describe the
+    event that this event replaces, according to its ``unsigned``. ``room_property`` is the room's name, type or other
+    property (see :data:`ROOM_PROPERTY_KEYS`), if ``StatsStore.update_room_state`` accepts the value. ``prev_events``
+    and ``auth_events`` are the numbers of rows that Synapse stores in ``event_edges`` and, for a state event, in
+    ``event_auth`` (``prev_event_ids`` and ``auth_event_ids`` of ``synapse.events``).
     """
 
     unloadable: str | None
@@ -158,7 +158,7 @@ def load_event(
 
 
 def _require_usable_ids(event: Mapping[str, Any]) -> None:
-    """Raise if PostgreSQL refuses room ID or sender. Synapse queries redactions by both before all other checks."""
+    """Raise if PostgreSQL refuses room ID or sender. Before all other checks, Synapse sends both in a query."""
     for name in ("room_id", "sender"):
         value = event.get(name)
         if value is not None and (type(value) is not str or _NOT_STORABLE.search(value)):
@@ -166,7 +166,7 @@ def _require_usable_ids(event: Mapping[str, Any]) -> None:
 
 
 def _read_flags(internal_metadata: str | None) -> tuple[str | None, tuple[bool, ...]]:
-    """The reason why the metadata is unusable (or None), and its flags. A flag that is no boolean counts as false."""
+    """Return the reason why the metadata is unusable (or None), and the flags. A flag that is no boolean is false."""
     if internal_metadata is None:
         return "metadata_missing", _NO_FLAGS
     if internal_metadata == UNREADABLE_METADATA:
@@ -262,7 +262,7 @@ def _count_auth_events(event: Mapping[str, Any], rules: int) -> int | None:
     """Number of events that authorize the event; None if the event does not name them itself."""
     if rules >= validate_event.FIRST_WITH_STATE_GRAPH:
         return None
-    # The room's ID stands for the creation of the room.
+    # From these rules on, the creation event authorizes every other event. The room ID names it; auth_events does not.
     implied = rules >= validate_event.FIRST_WITH_HASHED_ROOM_IDS and event["type"] != "m.room.create"
     return _count_references(event["auth_events"], rules) + implied
 

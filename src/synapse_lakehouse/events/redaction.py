@@ -1,7 +1,7 @@
 """The redaction algorithm of each Matrix room version: which keys of an event remain. Pure.
 
-Matrix's specification defines it for each room version. Signatures and reference hashes are computed from the redacted
-form, so the algorithm also decides whether an event matches its ID.
+Matrix's specification defines the algorithm for each room version. Signatures and reference hashes are computed from
+the redacted form, so the algorithm also decides whether an event matches its ID.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ ROOM_VERSION_RULES: Final = {str(number): number for number in range(1, 13)} | {
     "org.matrix.hydra.11": 12,
     "org.matrix.msc4242.12": 13,
 }
-"""Number of the redaction and hash rules, by room version. It is the first stable version with these rules, or 13 for
-versions in which state events form a separate graph (MSC4242, not stable yet). These are the room versions that Synapse
-1.163 supports, by default or through ``experimental_features``."""
+"""Number of the redaction and hash rules, by room version. A stable version is its own number. An unstable version has
+the number of the stable version whose rules it uses, or 13 if its state events form a separate graph (MSC4242). These
+are the room versions that Synapse 1.163 supports, by default or through ``experimental_features``."""
 
 _ENVELOPE: Final = {"event_id", "type", "room_id", "sender", "state_key", "origin_server_ts", "content"}
 _GRAPH: Final = {"hashes", "signatures", "depth", "prev_events"}
@@ -25,7 +25,7 @@ _UNTIL_10: Final = {"prev_state", "origin", "membership"}
 _UNTIL_12: Final = {"auth_events"}
 _FROM_13: Final = {"prev_state_events"}
 
-# By event type: the content keys that remain, each with its first and its last version.
+# By event type: the content keys that remain, each with the first and the last rules that retain it.
 _ALL, _FIRST, _LAST = "*", 1, max(ROOM_VERSION_RULES.values())
 _CONTENT: Final = {
     "m.room.member": (("membership", _FIRST, _LAST), ("join_authorised_via_users_server", 9, _LAST)),
@@ -60,7 +60,7 @@ def redact(event: Mapping[str, Any], rules: int) -> dict[str, Any]:
 @cache
 def _retained_keys(rules: int, creates: bool) -> frozenset[str]:
     keys = _ENVELOPE | _GRAPH | (_UNTIL_12 if rules <= 12 else _FROM_13) | (_UNTIL_10 if rules <= 10 else set())
-    # From these rules on, the room ID is the hash of the creation event.
+    # From rules 12 on, the room ID is the hash of the creation event.
     return frozenset(keys - {"room_id"} if rules >= 12 and creates else keys)
 
 

@@ -13,7 +13,10 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_event(text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the object (None for other JSON), and the reason if a number is unusable: not_finite or not_canonical."""
+    """Return the event (None if the text is not a JSON object), and a flaw: None, ``not_finite`` or ``not_canonical``.
+
+    ``not_finite``: the text contains NaN or Infinity. ``not_canonical``: a number or the nesting is too large.
+    """
     flaw = None
     try:
         try:

@@ -1,6 +1,7 @@
 """Validate an event's fields as the event class of Synapse 1.163 does (``rust/src/events/formats``). Pure.
 
-The class reads JSON with ``serde``, for which a float or an integer of more than 64 bits is an object with one key.
+The class reads JSON with ``serde``. For ``serde``, a float is an object with one key, and so is an integer of more than
+64 bits.
 """
 
 import json

@@ -13,7 +13,7 @@ _ROWS: Final = "total-records"
 
 
 def clear_absent_table(session: SnapshotSession, table: Table) -> dict[str, Any]:
-    """Empty ``table`` on the run's branch, unless it is empty on main already; return its row of ``audit.ledger``."""
+    """Delete all rows of ``table`` on the run's branch, unless main has none; return the row of ``audit.ledger``."""
     app, name = session.app, f"bronze.{table.name}"
     set_or_remove_branch(app.spark, name, app.run.branch, None)
     lake = app.catalog.load_table(name)

@@ -43,8 +43,8 @@ _COLUMNS: Final = ("run_id", "taken_at", *_SNAPSHOT_ID_COLUMNS, "state_snapshot"
 class Baseline:
     """An Iceberg snapshot of a table on which a copy builds, with its row count and the source pages it contains.
 
-    ``since``: xmin of the PostgreSQL snapshot. Rows that this or a later transaction wrote may be missing or outdated;
-    all other rows of the pages are current.
+    ``since``: xmin of the oldest PostgreSQL snapshot from which the pages were read. Rows that this or a later
+    transaction wrote may be missing or outdated; all other rows of the pages are current.
     """
 
     snapshot_id: int
@@ -84,7 +84,7 @@ class PublishedTable:
 
 
 def read_published_tables(lake: Lake, catalogue: Catalogue) -> dict[str, PublishedTable]:
-    """Return the copied tables by name, with their content in the newest release. Does not read the source."""
+    """Return the copied tables by name, with their content in the newest release. The source is not read."""
     tables = {
         table.name: PublishedTable(lake.load_table(f"bronze.{table.name}")) for table in catalogue.copied_tables()
     }
@@ -209,8 +209,8 @@ def _find_undone_snapshots(snapshots: Iterable[Mapping[str, Any]]) -> set[tuple[
 
     Since the restore, the source has written that part of its WAL again, with other transactions under the same IDs.
 
-    Main and state may have the same system identifier, if one of them is a clone of the other's disk, or is read from
-    a standby of the other's cluster. Their WAL positions are not comparable nevertheless.
+    Main and state may have the same system identifier, if one of them is a clone of the other's disk, or is read from a
+    standby of the other's cluster. Even then, their WAL positions are not comparable.
 
     :param snapshots: rows of :func:`_list_snapshots`, including those of runs that published nothing.
     """

@@ -34,7 +34,7 @@ _TOO_SLOW: Final = "a range of its keys takes longer than LAKEHOUSE_INDEX_CHECK_
 def check_indexes(session: SnapshotSession) -> None:
     """Compare as many index entries as the budget allows.
 
-    Appends to ``audit.index_checks``, and replaces ``silver.index_faults`` on the run's branch.
+    The results are appended to ``audit.index_checks``, and replace ``silver.index_faults`` on the run's branch.
     """
     app, connection = session.app, session.connection
     seconds = app.settings.lakehouse_index_check_seconds
@@ -98,7 +98,7 @@ def scan_source(indexes: Sequence[IndexProgress], seconds: float) -> list[IndexP
 
 
 def _find_differing(unit: IndexProgress, lake: Sequence[RowDigest | None]) -> list[tuple[ScannedRange, int]]:
-    """Return the ranges that differ from the copy, each with its entries or copied rows, whichever are more."""
+    """Return the ranges that differ from the copy, each with the larger number: its entries or its copied rows."""
     both = [(part, copied or EMPTY_DIGEST) for part, copied in zip(unit.ranges, lake, strict=True)]
     return [
         (part, 0 if part.error else max(part.digest.rows, copied.rows))
@@ -110,7 +110,7 @@ def _find_differing(unit: IndexProgress, lake: Sequence[RowDigest | None]) -> li
 def _read_groups(
     unit: IndexProgress, examined: ExaminedRanges, until: float | None, run_on_spark: Callable[..., Any]
 ) -> None:
-    """Read the rows of the groups that differ. If there are too many rows, the pass stops at this range."""
+    """Read the copied rows of the hash groups that differ. If these are too many rows, the pass stops at this range."""
     (part,) = examined.ranges
     assert unit.scan
     entries = unit.scan.digest_groups(part.keys, until)

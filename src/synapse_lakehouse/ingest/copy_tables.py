@@ -40,9 +40,9 @@ Work = list[tuple[TableCopy, ReadPart]]
 def copy_tables(session: SnapshotSession) -> None:
     """Bring all tables on the run's branch to the state of the PostgreSQL snapshots.
 
-    Writes ``audit.snapshots``, ``audit.ledger`` and ``audit.deletions``. If all rows of a table are read, the driver
-    counts the table's rows while workers read them. The connections of driver and workers together stay within
-    LAKEHOUSE_SOURCE_CONNECTIONS in each database.
+    The copy is recorded in ``audit.snapshots``, ``audit.ledger`` and ``audit.deletions``. If all rows of a table are
+    read, the driver counts the table's rows while workers read them. The connections of driver and workers together
+    stay within LAKEHOUSE_SOURCE_CONNECTIONS in each database.
     """
     app, connection = session.app, session.connection
     started = _start_copies(session)
@@ -68,7 +68,7 @@ def _start_copies(session: SnapshotSession) -> list[StartedCopy]:
     app, tables = session.app, session.catalogue.copied_tables()
     newest = session.await_published_tables()
     published = add_older_releases(app.catalog, {table.name: newest[table.name] for table in tables})
-    # Cached and lazy, as only a resumed run needs the positions.
+    # The positions are read once at most, because only a resumed run needs them.
     read_positions = cache(lambda: read_valid_wal_positions(app.catalog))
     started = [start_copy(session, table, published[table.name], read_positions) for table in tables]
     return sorted(started, key=lambda copy: (copy.base is not None, -copy.target.heap.pages))

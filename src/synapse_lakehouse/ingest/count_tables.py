@@ -16,7 +16,7 @@ from synapse_lakehouse.postgres.snapshot.snapshot import PostgresSnapshot, impor
 CountRows = Callable[[Connection], None]
 
 PAGES_PER_CONNECTION: Final = 2_048
-"""16 MiB of heap: a scan takes longer than opening another connection."""
+"""16 MiB of heap. A scan of so many pages takes longer than opening another connection."""
 
 CANCEL_SECONDS: Final = 0.5
 

@@ -34,8 +34,8 @@ class IndexProgress:
     """An index, the connection to its database, and the ranges of it that this run read.
 
     * ``number``: number of the pass. ``first``: key at which this run continues the pass; None: start of the index.
-    * ``not_checked``: why this run had to stop in the index; until this run reads the index, why the previous run had
-      to stop. ``stopped_at``: time of that previous run, if it had to stop.
+    * ``not_checked``: why a run had to stop in the index: the previous run, until this run reads the index.
+      ``stopped_at``: time at which the previous run stopped, if it had to stop.
     * ``count``: number of entries that the source should read in about a second.
     * ``next``: key at which the next run continues. ``is_finished``: whether this run finished the pass.
     """
@@ -85,10 +85,11 @@ class IndexProgress:
 
 
 def list_indexes_by_age(session: SnapshotSession) -> tuple[list[IndexProgress], list[dict[str, Any]]]:
-    """Return the indexes in the order of comparison, and rows of ``audit.index_checks`` for the indexes not covered.
+    """Return the indexes in the order of comparison, and rows of ``audit.index_checks`` for all other indexes.
 
-    The index whose pass is not finished comes first. The other indexes follow, the one with the oldest pass first. If a
-    run had to stop at an index, the time of that stop counts instead, so that all other indexes have their turn.
+    The index whose pass is not finished comes first. The other indexes follow in the order in which their last passes
+    ended. If a run had to stop in an index, the time of this stop counts instead, so that all other indexes have their
+    turn.
     """
     state, recorded = _read_state(session.app.catalog), count_recorded_faults(session.app.catalog)
     progress, uncovered = list[IndexProgress](), list[dict[str, Any]]()
@@ -132,15 +133,15 @@ def _find_reason(unit: IndexProgress, recorded_faults: int) -> str:
     """Return why the run does not read the index: many known faults, or Spark cannot select a range; else ""."""
     index = unit.index
     if recorded_faults >= _MAX_RECORDED_FAULTS:
-        return f"{recorded_faults:,} of its faults are recorded; it is read again after a REINDEX"
+        return f"{recorded_faults:,} of its faults are recorded; the index is read again after a REINDEX"
     if index.has_expressions:
         return "its key has expressions"
     if not index.follows_bytes:
         return "it does not sort text by bytes (collation C), or not in ascending order with NULL last"
     if to_spark_predicate(index) is None:
-        return "Spark may evaluate its condition otherwise than PostgreSQL"
+        return "Spark may evaluate its condition differently from PostgreSQL"
     kinds = {unit.table.column(name).data_type for name in (*index.columns, *unit.identifying_columns)}
-    return "a column of it is no text, integer or boolean" if "double" in kinds else ""
+    return "one of the columns is not text, integer or boolean" if "double" in kinds else ""
 
 
 def _read_state(catalog: Catalog) -> _State:

@@ -23,7 +23,7 @@ def record_snapshots(app: SparkApp, snapshots: Sequence[PostgresSnapshot], began
     """Append the state of the source to ``audit.snapshots``.
 
     :param snapshots: snapshots of the main database and, if state has a database of its own, of that database.
-    :param began_at: start of this try. Rows that the run wrote before belong to earlier tries.
+    :param began_at: start of this try. Rows that the run wrote before this time belong to earlier tries.
     """
     snapshot, state = snapshots[0], snapshots[1] if len(snapshots) > 1 else None
     row = {
@@ -45,7 +45,7 @@ def record_snapshots(app: SparkApp, snapshots: Sequence[PostgresSnapshot], began
 
 
 def record_measured_tables(app: SparkApp, catalogue: Catalogue, connection: Connection) -> None:
-    """Count the tables that are never copied, in the same snapshot, and append to ``audit.stream_facts``."""
+    """Count the rows of tables that are never copied, in the copy's snapshot; append to ``audit.stream_facts``."""
     now = datetime.now(UTC)
     writers = _read_writers(app, catalogue, connection)
     rows = []

@@ -1,4 +1,4 @@
-"""Copy main and state from a pair of snapshots, and again from another pair if they do not fit together."""
+"""Copy main and state from a pair of snapshots, and again from another pair if the two do not fit together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ def copy_session(app: SparkApp) -> Iterator[SnapshotSession]:
             app.report_progress("state groups are missing in one of the two snapshots: reading again from a fresh pair")
     raise SourceError(
         f"In each of {_MAX_PAIRS} pairs of snapshots, events in SYNAPSE_DSN name state groups that the database of "
-        "SYNAPSE_STATE_DSN did not have, and that were not lost. Either that database is a standby behind main, or "
+        "SYNAPSE_STATE_DSN did not have, and that were not lost. Either that database is a standby that lags, or "
         "Synapse deletes rooms or history all the time. Nothing was published. Set SYNAPSE_STATE_DSN to the primary, "
         "or run again when Synapse's purges are over."
     )
@@ -49,7 +49,7 @@ def copy_session(app: SparkApp) -> Iterator[SnapshotSession]:
 def has_deleted_groups(session: SnapshotSession) -> bool:
     """Return whether main names a state group that Synapse deleted between the snapshots of main and of state.
 
-    A group counts as lost, and not as deleted, if a fresh pair of snapshots misses it, too.
+    If main still names a group and state still lacks it in a new pair of snapshots, the group is lost, not deleted.
     """
     copied = {table.name for table in session.catalogue.tables}
     if len(session.exported) == 1 or not {"event_to_state_groups", "state_groups"} <= copied:

@@ -49,7 +49,8 @@ _RETRY_FACTOR: Final = 1.25
 class SliceComparison:
     """The comparison of one slice of a table.
 
-    * ``seconds``: least time that the source needs for the digest, as far as it is known; then the time it needed.
+    * ``seconds``: before the query, the least time that the source needs for the digest, as far as known; after the
+      query, the time that the source needed.
     * ``last``: time of the previous comparison.
     * ``source``: digests from the source; None before the query, and where the query was cut off.
     * ``lake``: digests from the lake.
@@ -71,7 +72,8 @@ class SliceComparison:
 def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: PostgresSnapshot) -> None:
     """Compare as many slices as the budget allows, and read differing ranges again.
 
-    Appends to ``audit.reconciliation`` and, if ranges differ, to ``audit.repairs`` and ``audit.deletions``.
+    The results are appended to ``audit.reconciliation`` and, if ranges differ, to ``audit.repairs`` and
+    ``audit.deletions``.
     """
     seconds = app.settings.lakehouse_parity_seconds
     units = digest_source(connection, list_slices_by_age(app, catalogue, connection), seconds)
@@ -100,8 +102,8 @@ def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection
 def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connection) -> list[SliceComparison]:
     """Return all slices of all copied tables: slices that were never compared first, then by age of the comparison.
 
-    A slice that was cut off after at least half of the budget was too large: its table gets twice as many slices. If a
-    slice was cut off earlier, because the budget was smaller then, the table is divided like a new table. New slices
+    A slice that was cut off after at least half of the budget was too large: its table gets twice as many slices. If it
+    was cut off after less time, because the budget was smaller then, the table is divided like a new table. New slices
     get the age of their table's last comparison; otherwise a slice that takes too long would come first every night.
     """
     rows = estimate_rows(connection, [table.name for table in catalogue.copied_tables()])
@@ -131,7 +133,7 @@ def list_slices_by_age(app: SparkApp, catalogue: Catalogue, connection: Connecti
 
 
 def _minimum_seconds(previous: Mapping[str, Any] | None) -> float:
-    """Return the least seconds that a slice needs, by a row of ``audit.reconciliation`` of this or a similar slice."""
+    """Return the least seconds that a slice needs, from a row of ``audit.reconciliation`` for it or a similar one."""
     if previous is None:
         return 0.0
     seconds: float = previous["seconds"]
@@ -142,7 +144,7 @@ def digest_source(connection: Connection, units: Sequence[SliceComparison], seco
     """Digest ``units`` in the source for at most ``seconds``, and return those that were started.
 
     The last started slice may be cut off. A slice that needs longer than the remaining time is not started, unless it
-    is the first. It comes first in the next run.
+    is the first. The next run starts with this slice.
     """
     row = connection.execute("select current_setting('statement_timeout')").fetchone()
     assert row is not None

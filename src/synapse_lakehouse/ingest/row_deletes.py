@@ -23,7 +23,7 @@ from synapse_lakehouse.postgres.rows.older_versions import has_older_versions
 from synapse_lakehouse.postgres.rows.snapshot_reader import iterate_rows
 
 _MAX_REPEATED_KEYS: Final = 1_000_000
-"""Maximum number of keys of a table with repeated keys that the driver passes to the source. So many need 100 MB."""
+"""Maximum number of keys of a table with repeated keys that the driver passes to the source. They need 100 MB."""
 
 
 class FullCopyRequiredError(LakehouseError):
@@ -47,16 +47,17 @@ def delete_rows(
 ) -> DeletedRows:
     """Delete rows of ``base`` on the branch: outdated versions of the rows that were read, and rows deleted since.
 
-    The files contain every row that the source wrote since ``base``; all other rows are current in ``base``. So the
-    number of rows to delete follows from counts. Rows without a newer version in the files were deleted in the source.
-    Row counts per key bucket on both sides, and the source's keys in differing buckets, locate them.
+    The files of ``new_pages`` and ``changes`` contain every row that the source wrote since ``base``. All other rows of
+    the source are current in ``base``. So the number of rows to delete follows from counts. If a row to delete has no
+    newer version in the files, the source deleted it. To find such rows, row counts per key bucket are compared on both
+    sides, and the source's keys in differing buckets are read.
 
     :param new_pages: files with pages that ``base`` lacks, already on the branch.
     :param changes: files with changed rows of the other pages, not yet on the branch.
     :param read: number of rows in all these files.
     :param expected: number of rows in the source's snapshot.
-    :raises FullCopyRequiredError: when the counts cannot be made to agree, as when keys repeat, or too much was
-        deleted. Some rows may be deleted already.
+    :raises FullCopyRequiredError: when the counts do not agree, when changed rows may share keys with unchanged rows,
+        or when more rows are outdated than the source has. Some rows may be deleted already.
     """
     spark, table = target.app.spark, target.table
     surplus = base.rows + read - expected

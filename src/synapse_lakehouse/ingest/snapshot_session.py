@@ -51,7 +51,7 @@ class SnapshotSession:
     absent_tables: Sequence[Table]
     exported: Sequence[ExportedSnapshot]
     await_published_tables: Callable[[], Mapping[str, PublishedTable]]
-    """Waits for the published tables by name; a thread reads them while the snapshot is taken."""
+    """Returns the published tables by name, when the thread that reads them during the export has finished."""
 
     @property
     def connection(self) -> Connection:
@@ -71,8 +71,8 @@ def snapshot_session(app: SparkApp, declared: Catalogue | None = None) -> Iterat
     groups that main names, except groups that Synapse deleted between the two snapshots.
 
     :param declared: the tables to copy; by default those of the project's catalogue.
-    :raises SourceError: when a database does not fit the catalogue, both belong to different homeservers, or a standby
-        of state is behind main.
+    :raises SourceError: when a database does not fit the catalogue, the databases belong to different homeservers, or a
+        standby of state is behind main.
     :raises RecoveryConflictError: when a standby cancels a snapshot.
     """
     declared = declared or catalogue.load_catalogue()

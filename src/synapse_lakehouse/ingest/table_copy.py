@@ -43,9 +43,9 @@ def _copy_with_aws_keys(chunks: Sequence[ReadChunk]) -> list[WrittenPart]:
 
 @dataclass(frozen=True)
 class StartedCopy:
-    """A table, and the content on which its copy builds; without it, all rows are copied.
+    """A table to copy. ``base``: the content on which the copy builds; None: all rows are copied.
 
-    ``is_resumed``: whether an interrupted run left that content on the branch; otherwise the content is published.
+    ``is_resumed``: whether an interrupted run left this content on the branch. If not, it is the published content.
     """
 
     target: CopyTarget
@@ -61,7 +61,7 @@ class StartedCopy:
     def plan(self, counts: RowCounts | None) -> "PlannedCopy":
         """Plan the parts to read, and reset the run's branch to the content to which they are added.
 
-        :param counts: result of :meth:`count`; None if the rows are counted later, which requires that all are read.
+        :param counts: result of :meth:`count`; None if the rows are counted later. In this case, all rows are read.
         """
         counts = counts or RowCounts(0, 0, None)
         target = self.target
@@ -235,7 +235,7 @@ class TableCopy:
         self.finished = None if planned.plan.parts else planned.finish(self._done)
 
     def accept_part(self, written: WrittenPart, part: ReadPart) -> CopyProgress:
-        """Add a part, and finish the table after the last one. Returns the progress."""
+        """Add a part, and finish the table after the last part; return the progress."""
         with self._lock:
             done = self._done = self.planned.accept_part(self._done, part, written, self.rows_source)
         if done.progress.is_finished:

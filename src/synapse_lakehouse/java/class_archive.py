@@ -27,7 +27,7 @@ def get_java_options(settings: Settings, jars: Sequence[Path]) -> str:
 
 
 def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
-    """Create the archive for this Java and these jars if it is absent. It takes 30 s.
+    """Create the archive for this Java and these jars if it is absent. The creation takes 30 s.
 
     Some versions of Java cannot create an archive. Then the JVMs start without one.
     """

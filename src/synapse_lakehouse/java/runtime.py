@@ -24,7 +24,7 @@ class JavaError(LakehouseError):
 def build_java_environment(inherited: dict[str, str] | None = None) -> dict[str, str]:
     """Return ``inherited`` (by default this process's environment) with the variables of Spark's launcher scripts.
 
-    JAVA_HOME is a Java that Spark accepts, SPARK_HOME the locked pyspark, PYSPARK_PYTHON this interpreter.
+    JAVA_HOME is a Java that Spark accepts, SPARK_HOME the locked pyspark, PYSPARK_PYTHON (unless set) this interpreter.
 
     :raises JavaError: when no Java is found. The message names packages to install.
     """
@@ -96,7 +96,9 @@ def _read_version(java: Path) -> int | None:
 
 
 def create_java_wrapper(package: Path, own: Path) -> Path:
-    """Return a wrapper of the wheel's JRE. It drops an option of Spark's launcher for a module that this JRE lacks.
+    """Return the folder of a wrapper script for the wheel's JRE.
+
+    The script drops an option of Spark's launcher for a module that this JRE lacks.
 
     :param own: folder for the wrapper if the environment is not writable.
     """

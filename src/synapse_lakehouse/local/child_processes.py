@@ -12,7 +12,7 @@ from types import FrameType
 from typing import IO
 
 GRACE_SECONDS = 15.0
-# SIGINT is included, because a shell starts background jobs that ignore SIGINT.
+# SIGINT is included, because a shell starts background jobs in such a way that they ignore SIGINT.
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -63,7 +63,10 @@ def list_session_members(sessions: set[int]) -> list[int]:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt for SIGTERM and a closed terminal, too. Ignore further signals until it is handled."""
+    """Raise KeyboardInterrupt also for SIGTERM and for a closed terminal.
+
+    Further signals are ignored until the exception is handled.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if not isinstance(sys.exception(), KeyboardInterrupt):
@@ -93,7 +96,10 @@ def _read_session(process: Path) -> int | None:
 
 
 def _reap(ended: subprocess.Popen[bytes]) -> None:
-    """Set the return code. Popen.wait never returns if KeyboardInterrupt ended Popen.poll while it held its lock."""
+    """Set the return code.
+
+    Popen.wait is not used: it never returns if KeyboardInterrupt ended Popen.poll while Popen.poll held the lock.
+    """
     with suppress(ChildProcessError):
         ended.returncode = os.waitstatus_to_exitcode(os.waitpid(ended.pid, 0)[1])
 

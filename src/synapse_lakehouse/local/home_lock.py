@@ -77,7 +77,7 @@ def _find_scheduler(claims: IO[str], settings: Settings, report: Callable[[str],
                     for name in claimed_hashes.keys() | own_hashes.keys()
                     if claimed_hashes.get(name) != own_hashes.get(name)
                 )
-                # Its tasks read the settings of each homeserver themselves.
+                # The scheduler's tasks read the settings of each homeserver themselves.
                 has_own_settings = "LAKEHOUSE_HOMESERVERS" in claimed_hashes and settings.lakehouse_homeserver
                 return RunningScheduler(claim["address"], () if has_own_settings else tuple(sorted(differ)))
             if attempt == _SURELY_WRITTEN:

@@ -53,7 +53,7 @@ def _list_cgroup_folders(proc: Path, cgroups: Path) -> Iterator[Path]:
         if controllers and "memory" not in controllers.split(","):
             continue
         root = cgroups / "memory" if controllers else cgroups
-        # In a container the path may be the host's path, but only its root is visible.
+        # In a container, the path may be the path on the host, but only the root of the container's groups is visible.
         own = root / path.lstrip("/")
         for folder in (own, *own.parents):
             if folder.is_dir():

@@ -30,7 +30,8 @@ def connect_services(
 ) -> Iterator[Settings]:
     """Yield settings with a catalog and a source. Their servers run until the context ends.
 
-    Each homeserver has its own embedded catalog and warehouse, because its IDs would look lost or late in another lake.
+    Each homeserver has its own embedded catalog and warehouse, because its IDs would look lost or late in the lake of
+    another homeserver.
 
     :param source: whether Synapse's database is needed. If not, the sample is not restored.
     :param latest: whether to use the latest run's lake (or else the sample's) if no homeserver is configured.
@@ -44,7 +45,7 @@ def connect_services(
         needs_sample = source and configured.uses_sample
         if needs_sample:
             _refuse_name_without_dsn(configured)
-        # If there are several homeservers, the settings of each name its catalog.
+        # If there are several homeservers, the settings of each homeserver name its catalog.
         has_catalog = configured.lakehouse_catalog_uri or configured.lakehouse_homeservers
         if has_catalog and not needs_sample:
             yield configured
@@ -129,7 +130,8 @@ def run_embedded_server(settings: Settings) -> Iterator[embedded_postgres.Embedd
     :raises LocalServicesError: when LAKEHOUSE_HOME cannot be created.
     """
     create_home(settings)
-    # Otherwise runs would wait for the WAL flush (postgres/snapshot/wal_flush.py), as nothing writes to the sample.
+    # With a longer delay, runs would wait for the WAL flush (postgres/snapshot/wal_flush.py): nothing writes to the
+    # sample.
     with embedded_postgres.run_server(
         settings.lakehouse_home / "postgres", options=["wal_writer_delay=10ms"]
     ) as server:

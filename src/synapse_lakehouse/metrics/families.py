@@ -18,7 +18,7 @@ from synapse_lakehouse.sizes.autovacuum import find_overdue_vacuum
 from synapse_lakehouse.sizes.summary import SizeSummary
 
 MAX_RELATIONS: Final = 100
-"""Maximum number of relations with metrics of their own: the largest ones."""
+"""Number of relations with metrics of their own. These are the largest relations."""
 
 _PREFIX: Final = "synapse_lakehouse_"
 _DAY_SECONDS: Final = 86400
@@ -36,7 +36,7 @@ def gauge(name: str, documentation: str, samples: Samples, labels: Sequence[str]
 
 
 def release_families(release: Release | None, overdue_after: timedelta) -> Iterator[GaugeMetricFamily]:
-    """Yield the newest release, its checks and the age from which it is overdue; number 0 before the first release."""
+    """Yield the newest release, its checks and the age from which it is overdue. Without a release, the number is 0."""
     limit = [((), overdue_after.total_seconds())]
     yield gauge("release_overdue_after_seconds", "Age from which the newest release is overdue.", limit)
     yield gauge("release_number", "Number of the newest release.", [((), release.number if release else 0)])

@@ -9,11 +9,11 @@ from synapse_lakehouse.config.settings import PROJECT_FOLDER
 
 
 def published_assets(homeserver: str = "") -> list[Asset]:
-    """Return the release, and one asset for each table that a run publishes.
+    """Return the asset of the release, and one asset for each table that a run publishes.
 
     Each published run updates the release once. All tables of a release are consistent with each other.
 
-    :param homeserver: its name, if the installation has several.
+    :param homeserver: the homeserver's name, if the installation has several homeservers.
     """
     tables = [f"bronze/{table.name}" for table in catalogue.load_catalogue().copied_tables()]
     tables += [f"silver/{table.name}" for table in catalogue.load_state_tables()]

@@ -84,7 +84,7 @@ def report_findings(settings: Settings, scope: str, findings: Sequence[AlertFind
 
 @contextmanager
 def log_failure(message: str, *arguments: object) -> Iterator[None]:
-    """Log an error instead of raising it, for work that the data does not need."""
+    """Log an error instead of raising it, for work on which no data depends."""
     try:
         yield
     except Exception:
@@ -108,7 +108,7 @@ def _report_wrong_settings(dag_id: str, scope: str, findings: Sequence[AlertFind
     from synapse_lakehouse.alerts.deliver_incidents import send_unrecorded
 
     dag, homeserver = homeservers.split_dag_id(dag_id)
-    # No record shows that a message was sent before, and stream_watch fails every five minutes.
+    # Nothing records that a message was sent. So stream_watch would send a message every five minutes.
     if homeserver and dag != "stream_watch":
         with log_failure("no alert could be sent"):
             send_unrecorded(Settings(), homeserver, scope, findings, page)

@@ -56,7 +56,10 @@ class CompressionApprovalOperator(ApprovalOperator):
     def execute(self, context: Context) -> Any:
         """Wait for the approval, or approve at once."""
         if load_compressor_settings(load_task_settings(self.dag_id)).apply:
-            log.info("approved by LAKEHOUSE_COMPRESSOR_APPLY, or apply under state_compressor in SYNAPSE_CONFIG")
+            log.info(
+                "The plan is approved by a setting: LAKEHOUSE_COMPRESSOR_APPLY, or the key `apply` of "
+                "`state_compressor` in SYNAPSE_CONFIG."
+            )
             return None
         return super().execute(context)
 

@@ -19,7 +19,10 @@ _shared_environment: Final = dict(os.environ)
 
 @dataclass(frozen=True)
 class DagHomeserver:
-    """A homeserver as its DAGs see it. Without LAKEHOUSE_HOMESERVERS there is one, and ``name`` is empty."""
+    """A homeserver as its DAGs see it.
+
+    Without LAKEHOUSE_HOMESERVERS there is one homeserver. Its ``name`` is LAKEHOUSE_HOMESERVER, or empty.
+    """
 
     name: str
     settings: Settings
@@ -61,7 +64,7 @@ def load_task_settings(dag_id: str = "") -> Settings:
 
 
 def load_dag_settings(dag_id: str = "") -> Settings:
-    """Return the settings of the homeserver of a DAG. This process, and those that it starts, use them from then on.
+    """Return the settings of a DAG's homeserver. From then on, this process and processes that it starts use them.
 
     :param dag_id: ID of the DAG; by default a DAG of the only homeserver.
     :raises LakehouseError, ValidationError: when they are wrong.

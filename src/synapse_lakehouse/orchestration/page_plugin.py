@@ -1,4 +1,4 @@
-"""Airflow plugin with the page of the lakehouse: the menu entry "Lakehouse", and the routes that serve it.
+"""Airflow plugin with the page of the lakehouse: the menu entry "Lakehouse", and the routes that serve the page.
 
 The entry point in pyproject.toml registers the plugin with Airflow. Airflow does not protect the routes of plugins:
 each route here requires a user that may read the DAG ``lakehouse``, or the token for metrics.
@@ -11,7 +11,7 @@ PREFIX = "/lakehouse"
 
 
 class LazyPageApp:
-    """The routes, imported at the first request: all processes of Airflow load plugins, also those of tasks."""
+    """The routes. The first request imports them, because every process of Airflow loads plugins, even of a task."""
 
     _app: ASGIApp | None = None
 

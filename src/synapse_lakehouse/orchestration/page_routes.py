@@ -1,7 +1,7 @@
 """The routes of the page, of the Data Docs and of the metrics in Airflow.
 
-A user that may read the DAG ``lakehouse`` of a homeserver sees its page and its Data Docs. Prometheus has no user: the
-token in LAKEHOUSE_METRICS_TOKEN reads the metrics.
+A user that may read the DAG ``lakehouse`` of a homeserver sees its page and its Data Docs. Prometheus is not a user. It
+reads the metrics with the token in LAKEHOUSE_METRICS_TOKEN.
 """
 
 from hmac import compare_digest
@@ -32,7 +32,7 @@ _HEADERS: Final = {
 }
 _NO_PAGE: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>Lakehouse</title>"
-    "<p>There is no page yet. Each release writes it: trigger the DAG {dag_id}.</p></html>"
+    "<p>There is no page yet. Each run that publishes a release writes the page: trigger the DAG {dag_id}.</p></html>"
 )
 
 
@@ -59,7 +59,7 @@ def _load_settings(request: Request) -> Settings:
         raise HTTPException(404) from None
     except (LakehouseError, ValidationError):
         raise HTTPException(
-            503, "The settings of this homeserver are wrong: `lakehouse homeservers` says why."
+            503, "The settings of this homeserver are wrong: `lakehouse homeservers` shows the reason."
         ) from None
 
 

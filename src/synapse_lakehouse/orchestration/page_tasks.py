@@ -16,7 +16,7 @@ log = get_printable_logger(__name__)
 def write_page(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
     """Write the page of the latest release. A failure raises an alert, but no error, because the release is published.
 
-    :param ti: the task instance, from Airflow; the page links to its Airflow.
+    :param ti: the task instance, from Airflow; the page links to this Airflow.
     """
     from synapse_lakehouse.alerts.incidents import AlertFinding, IncidentKind
     from synapse_lakehouse.iceberg.read.duckdb_reader import open_duckdb

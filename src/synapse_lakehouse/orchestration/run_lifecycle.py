@@ -30,7 +30,7 @@ log = get_printable_logger(__name__)
 
 _LEASE_POLL: Final = timedelta(seconds=30)
 _SIZE_INTERVAL: Final = timedelta(hours=20)
-"""A maintenance run measures sizes if the newest ones are older, so that each day has sizes on any schedule."""
+"""A maintenance run measures sizes if the newest sizes are older than this. So each day has sizes on any schedule."""
 
 
 @contextmanager
@@ -71,9 +71,10 @@ def lake_run_id(dag_id: str, run_id: str) -> str:
 
 
 def open_run() -> None:
-    """Check the preconditions, acquire the lake lease, start with a new branch or an unfinished copy, and record sizes.
+    """Check the preconditions, acquire the lake lease, prepare the run's branch, and record sizes.
 
-    Also record whether Synapse can start after an upgrade.
+    If an earlier run did not finish its copy, the branch contains the copied rows. Otherwise the branch is new. Also
+    record whether Synapse can start after an upgrade.
 
     :raises AirflowFailException: for a future interval, an invalid setting, a source that cannot be read, a lake of
         another homeserver, or a lease that another run still holds after the wait; nothing was changed.
@@ -97,9 +98,10 @@ def open_run() -> None:
 
 
 def open_maintenance() -> None:
-    """Like :func:`open_run`, for a maintenance run: do not check the source, because most tasks do not need it.
+    """Open a maintenance run like :func:`open_run`, but check neither the settings nor the source.
 
-    Record sizes only if no run has measured them for 20 hours.
+    The maintenance of files does not need the source. Record sizes only if no run has measured them for 20 hours. Do
+    not check whether Synapse can start.
 
     :raises AirflowFailException: for a future interval, a lake of another homeserver, or a lease that another run
         still holds after the wait.

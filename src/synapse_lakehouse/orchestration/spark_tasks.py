@@ -28,7 +28,8 @@ COPY_SLOTS: Final = 2
 """Slots of a task that opens a run or copies Synapse's database.
 
 They are more than half of the pool's slots, so one such task runs at a time. The tasks of open runs get free slots
-first. So no run opens while an open run waits, and no run takes the lease of the waiting run, even if it expires.
+first. So no run opens while an open run waits for slots. The lease of the waiting run may expire, but no other run
+takes it.
 """
 
 _PAUSE: Final = timedelta(minutes=3)
@@ -49,7 +50,7 @@ class RetryUnlessReported(RetryPolicy):
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """Decide by the prefix of a line of the app's output, which the app writes before it exits."""
+        """Decide by the prefix of the line that the app writes before it exits."""
         lines = str(exception).splitlines()
         if any(line.startswith(REPORT_PREFIX) for line in lines):
             return RetryDecision.fail("a retry cannot correct this error")
@@ -102,7 +103,7 @@ def create_spark_task(
 
 
 def _run_with_private_files(then: Callable[[Context], None] | None, context: Context) -> None:
-    # Spark's processes inherit the umask and the environment of this one.
+    # Spark's processes inherit the umask and the environment of this process.
     os.umask(0o077)
     export_secrets(load_task_settings(context["dag"].dag_id))
     if then:

@@ -18,7 +18,7 @@ log = get_printable_logger(__name__)
 
 
 def watch_streams(ti: RuntimeTaskInstanceProtocol | None = None) -> None:
-    """Sample the position of each stream, record the samples, and alert on stalled streams and on new reports.
+    """Sample and record the positions of each stream; alert on vanished writers, regressions and new reports.
 
     An overdue release and a silent tap are reported first, because these checks do not need the source.
 

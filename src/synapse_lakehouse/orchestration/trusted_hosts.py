@@ -18,7 +18,8 @@ class TrustedHostsMiddleware:
     """Answers 400 unless the request has one ``Host`` header with a local name or a name in LAKEHOUSE_UI_HOSTS."""
 
     def __init__(self, app: ASGIApp) -> None:
-        # Invalid settings must stop the server here: Airflow ignores a plugin that fails to load.
+        # Invalid settings must stop the server, as an error here does. Airflow ignores a plugin whose module fails to
+        # load.
         hosts = [*LOCAL, *Settings().lakehouse_ui_hosts.split()]
         self._checked = TrustedHostMiddleware(app, allowed_hosts=hosts, www_redirect=False)
 

@@ -36,7 +36,7 @@ FAIL_ON_WARNINGS: Final[dict[str, Any]] = {
 def create_validation_task(task_id: str, title: str, validate: Callable[[], None]) -> XComArg:
     """Create the task of an audit step.
 
-    Failed expectations raise their own alerts; only a crash of the validation alerts as a failed task.
+    Failed expectations have their own alerts. An alert about the failed task is sent only if the validation crashes.
     """
     return task(task_id=task_id, task_display_name=title)(validate)()
 

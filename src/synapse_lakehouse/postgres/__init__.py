@@ -1,1 +1,1 @@
-"""Read access to Synapse's PostgreSQL database: one exported snapshot, only the catalogue's columns."""
+"""Read access to Synapse's PostgreSQL database: one exported PostgreSQL snapshot, only the catalogue's columns."""

@@ -35,13 +35,13 @@ def find_collation_faults(connection: Connection) -> list[CollationFault]:
     """Return the faults of the connected database.
 
     Synapse compares encoding, datcollate and datctype. ``allow_unsafe_locale`` permits other values of datcollate and
-    datctype only (``synapse.storage.engines.postgres``). Synapse does not refuse to start because of an ICU locale.
+    datctype, but no other encoding (``synapse.storage.engines.postgres``). An ICU locale does not prevent a start.
     """
     oid, collate, ctype, encoding, _ = _read_collation(connection)
     faults = []
     if encoding != "UTF8":
         message = (
-            f"The database has the encoding {encoding}, and Synapse refuses to start with any other one than UTF8."
+            f"The database has the encoding {encoding}. Synapse refuses to start with an encoding other than UTF8."
         )
         advice = "Create a database with the encoding UTF8 and the locale C, and restore a dump of this one there."
         faults.append(CollationFault(message, advice, needs_repair=True))

@@ -60,7 +60,7 @@ def build_session_settings(settings: Settings) -> dict[str, str]:
 
 
 def split_by_database(settings: Settings, declared: Catalogue) -> list[Catalogue]:
-    """Return the parts of ``declared`` in Synapse's databases, main first. Without SYNAPSE_STATE_DSN there is one."""
+    """Return the parts of ``declared`` by database, main first. Without SYNAPSE_STATE_DSN there is one part."""
     return [declared.of_database(database) for database in Database] if settings.synapse_state_dsn else [declared]
 
 
@@ -76,7 +76,7 @@ def build_conninfo(
 ) -> str:
     """Return the libpq connection string for one of Synapse's databases. It contains the password: never log it.
 
-    :param server: :func:`read_server_address` of another connection, which the new connection must reach, too.
+    :param server: address of the server that the connection must reach, as :func:`read_server_address` returns it.
     :raises SourceError: when SYNAPSE_DSN is not a connection string, or SYNAPSE_SERVER_NAME is missing.
     """
     if not settings.synapse_dsn or not settings.synapse_server_name:
@@ -101,7 +101,7 @@ def read_server_address(connection: Connection) -> dict[str, str]:
 def _pin_server(conninfo: str, server: Mapping[str, str]) -> str:
     """Return ``conninfo`` for this server only. ``host`` stays the name that TLS compares with the certificate."""
     address = server["hostaddr"]
-    # On other machines, where executors run, the host name may have another address than a loopback address.
+    # A loopback address is of no use to executors on other machines. There, the host name may have another address.
     is_local = not address or ip_address(address).is_loopback
     if is_local and "hostaddr" not in conninfo_to_dict(conninfo):
         return make_conninfo(conninfo, host=server["host"], port=server["port"])
@@ -146,7 +146,9 @@ def _escaped(value: str) -> str:
 
 
 def open_connection(dsn: str, session: Mapping[str, str], setting: str) -> tuple[str, Connection]:
-    """Return a connection in autocommit mode, and before it the connection string of its server with its settings.
+    """Return a connection string for the reached server, and a connection to this server in autocommit mode.
+
+    The connection string contains the session settings.
 
     :param setting: name of the setting that contains ``dsn``, for messages.
     :raises SourceError: when ``dsn`` is not a connection string, no connection can be made, or a pooler drops settings.
@@ -198,7 +200,7 @@ def _connect(conninfo: str, session: Mapping[str, str], setting: str, *, autocom
 
 
 def _find_lost_settings(connection: Connection, session: Mapping[str, str]) -> list[str]:
-    """Return the settings of ``session`` that are not in force, or not as startup options of this session.
+    """Return the settings of ``session`` that are not in force, or do not come from this session's startup options.
 
     A role or a database may have the same settings (``lakehouse grants`` sets them for the role). Then a pooled session
     has them, too, but ``pg_settings.source`` is ``client`` only for startup options.

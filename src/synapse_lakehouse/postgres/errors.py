@@ -66,7 +66,7 @@ _ADVICE: Final = {
         "certificate."
     ),
 }
-"""Advice by a pattern of PostgreSQL's or libpq's message. The first that matches counts."""
+"""Advice by a pattern of PostgreSQL's or libpq's message. The first pattern that matches counts."""
 
 _UNREACHABLE: Final = "The server cannot be reached. Check host and port in {setting}, and that PostgreSQL is running."
 
@@ -113,13 +113,13 @@ class DamagedFileError(ReadError):
 
 
 class LockedTableError(LakehouseError):
-    """Another session needs a whole table, as an upgrade of Synapse does to alter it; a retry may succeed after it."""
+    """Another session locks a whole table, such as an upgrade of Synapse. A retry may succeed after that session."""
 
     is_transient = True
     needs_pause = True
 
     def __init__(self, blocked_tables: Collection[str]) -> None:
-        """:param blocked_tables: tables for which the session waits; empty if it has its lock already."""
+        """:param blocked_tables: tables whose lock the session waits for; empty if it has the lock already."""
         if blocked_tables:
             message = (
                 f"Another session waits to change {', '.join(sorted(blocked_tables))}, and Synapse waits for that "
@@ -152,7 +152,7 @@ def explain_connection_failure(error: psycopg.Error, conninfo: str, setting: str
 
 
 class RecoveryConflictError(SourceError):
-    """A standby cancelled the copy, because its primary removed row versions that the snapshot still needed."""
+    """A standby cancelled the copy, because its primary removed row versions of the copy's PostgreSQL snapshot."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -163,19 +163,19 @@ class RecoveryConflictError(SourceError):
 
 
 class InvalidTextError(SourceError):
-    """PostgreSQL refuses to send a text that is not UTF-8, of a database with the encoding SQL_ASCII."""
+    """PostgreSQL refuses to send a text that is not UTF-8. A database with the encoding SQL_ASCII may contain one."""
 
     def __init__(self) -> None:
         super().__init__(
-            "Synapse's database contains text that is not UTF-8, which PostgreSQL refuses to send, so it cannot be "
-            "copied. This happens with the encoding SQL_ASCII, on which Synapse refuses to start. Nothing was "
-            "published. Restore a dump in a new database with the encoding UTF8 and the locale C. PostgreSQL then "
+            "Synapse's database contains text that is not UTF-8, which PostgreSQL refuses to send, so the database "
+            "cannot be copied. This happens with the encoding SQL_ASCII, on which Synapse refuses to start. Nothing "
+            "was published. Restore a dump in a new database with the encoding UTF8 and the locale C. PostgreSQL then "
             "names the table and the line of each such text: correct them in the dump."
         )
 
 
 class SeveralServersError(SourceError):
-    """A load balancer has led a reader to another server than that of the snapshot."""
+    """A load balancer has led a reader to a server that does not have the PostgreSQL snapshot."""
 
     def __init__(self, setting: str) -> None:
         super().__init__(
@@ -206,5 +206,5 @@ def is_invalid_text(error: BaseException) -> bool:
 
 
 def is_unknown_snapshot(error: BaseException) -> bool:
-    """Return whether a server does not have the snapshot that a reader imports. PostgreSQL 17 changed the message."""
+    """Return whether a server lacks the snapshot that a reader imports. PostgreSQL 17 changed the error's message."""
     return re.search('invalid snapshot identifier|snapshot ".*" does not exist', str(error)) is not None

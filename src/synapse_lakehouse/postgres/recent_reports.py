@@ -38,7 +38,10 @@ class Report:
 
 @dataclass(frozen=True)
 class RecentReports:
-    """The newest reports of a kind (event, room or user), at most :data:`MAX_REPORTS`, and the number of all."""
+    """The newest reports of a kind: event, room or user.
+
+    ``reports``: at most :data:`MAX_REPORTS` reports. ``count``: number of all recent reports.
+    """
 
     kind: str
     reports: Sequence[Report]

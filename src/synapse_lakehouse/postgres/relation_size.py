@@ -1,4 +1,4 @@
-"""A size in Synapse's database. Imports no database driver."""
+"""A size in Synapse's database. This module imports no database driver."""
 
 from dataclasses import dataclass
 from datetime import datetime

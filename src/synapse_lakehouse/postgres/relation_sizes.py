@@ -85,8 +85,8 @@ def read_relation_sizes(settings: Settings) -> list[RelationSize]:
     """Return all relations, the database and the replication slots.
 
     If state has a database of its own, the database's size is the sum of both databases, and its transaction ID age is
-    the larger one. Slots of another server than main's have the suffix " (state)". Of the grants, the role needs only
-    those for the names of users. A relation that another session has locked in ACCESS EXCLUSIVE mode has no size.
+    the larger one. Slots of another server than main's have the suffix " (state)". The role needs only the grants that
+    the check of the server name needs. A relation that another session has locked in ACCESS EXCLUSIVE mode has no size.
 
     :raises SourceError: when no connection can be made, or the database belongs to another homeserver.
     :raises ReadError: when a statement fails, or takes longer than a minute.

@@ -1,4 +1,4 @@
-"""The time when the replication tap last showed that it listens. Imports no large package."""
+"""The time when the replication tap last showed that it listens. This module imports no large package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ WITHOUT_POSITIONS: Final = "lakehouse.replication.cut_off"
 
 
 def read_last_commit_time(catalog: Catalog) -> datetime | None:
-    """Return the last commit time of a connected tap; if no tap was connected, the first commit time; else None."""
+    """Return the last commit time of a connected tap.
+
+    If no tap was ever connected, return the time of the first recorded command. Without commands, return None.
+    """
     from pyiceberg.expressions import EqualTo
 
     from synapse_lakehouse.iceberg.read.recent_rows import read_newest_rows

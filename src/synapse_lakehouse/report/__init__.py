@@ -1,1 +1,1 @@
-"""The page about the lakehouse, and the differences between releases. Reads the lake by DuckDB."""
+"""The page about the lakehouse, and the differences between releases, both read from the lake by DuckDB."""

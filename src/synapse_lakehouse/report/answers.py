@@ -23,7 +23,7 @@ _MIN_EVENTS: Final = 20
 _LATE_MS: Final = 60_000
 """An event that arrives within a minute is not late: Synapse tries again 10 minutes after a failure."""
 _WATCHED_MINUTES: Final = 30
-"""The DAG stream_watch runs every five minutes."""
+"""Maximum age of the last observation of a working DAG stream_watch, which runs every five minutes."""
 _STUCK: Final = {IncidentKind.STANDING_STILL, IncidentKind.GAP_BUDGET, IncidentKind.WRITER_VANISHED}
 
 
@@ -134,7 +134,7 @@ def _check_synapse(panels: Panels) -> str:
     if not updates.is_known:
         return updates.reason
     state = (
-        " Its sequences and collation are as it needs them."
+        " The last run found its sequences and collation correct."
         if checks.rows
         else " No run has checked sequences and collation."
     )

@@ -42,7 +42,7 @@ _DURATION_UNITS: Final = {
     "h": (3_600_000, (1, 2, 3, 6, 12, 24)),
     "d": (86_400_000, (2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000)),
 }
-"""Milliseconds of each unit, and the distances of ticks in it."""
+"""By unit: its milliseconds, and the possible distances between ticks, in this unit."""
 CONFIG: Final[Mapping[str, Any]] = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
@@ -92,7 +92,7 @@ def draw_lines(
 ) -> alt.Chart:
     """Return a line over time for each series.
 
-    :param step: the time between two rows of a series; the line breaks where it is longer.
+    :param step: the time between two rows of a series; the line breaks where the time is longer.
     :param is_duration: the values are milliseconds.
     """
     axis, scale = _duration_axis(rows, value) if is_duration else (_count_axis(6), alt.Scale())
@@ -139,7 +139,7 @@ def draw_bars(
     order = rank_series(rows, series, value) if series else []
     axis = _byte_axis(rows, label, value) if unit is Format.BYTES else _count_axis(5)
     names = dict.fromkeys(filter(None, (label, series)))
-    # The values of a tooltip have their own unit.
+    # The formatted values of a tooltip contain their unit, so the tooltip's title does not name one.
     tooltip = "time" if unit is Format.SECONDS else title
     chart = _chart(rows, {**{name: (name, Format.TEXT) for name in names}, value: (tooltip, unit)})
     encoded = chart.mark_bar().encode(
@@ -166,7 +166,7 @@ def draw_hourly_delays(rows: Sequence[Row], series: str) -> alt.Chart:
 
 
 def rank_series(rows: Iterable[Row], series: str, value: str) -> list[str]:
-    """Return the series by their totals, the greatest first; those of ``OTHERS`` are last."""
+    """Return at most ``MAX_SERIES`` series, ordered by descending total; the series of ``OTHERS`` are last."""
     totals: dict[str, float] = {}
     for row in rows:
         name = to_chart_value(row[series])
@@ -219,7 +219,7 @@ def _count_axis(ticks: int) -> alt.Axis:
 
 
 def _chart(rows: Sequence[Row], shown: Mapping[str, tuple[str, Format]]) -> alt.Chart:
-    """A chart whose tooltips have these columns, with a title and a format, as the tables have."""
+    """Return a chart whose tooltips contain the columns ``shown``, which has title and format by column."""
     formats = {f"shown_{name}": (name, unit) for name, (_, unit) in shown.items() if unit is not Format.TEXT}
     values = [
         {name: to_chart_value(value) for name, value in row.items()}

@@ -15,15 +15,15 @@ from synapse_lakehouse.report.panel import Format
 from synapse_lakehouse.report.release_diff import ReleaseDiff, read_release_diff
 
 MAX_COMPARED_ROWS: Final = 2_000_000
-"""Rows of differing files that the comparison reads."""
+"""Maximum number of rows of differing files that the comparison reads."""
 _DAY: Final = (timedelta(hours=20), timedelta(hours=30))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The differences since an earlier release; without them, ``reason`` says why.
+    """The differences since an earlier release.
 
-    ``period``: words such as "since yesterday".
+    ``reason``: the reason why ``diff`` is None, or "". ``period``: words such as "since yesterday".
     """
 
     diff: ReleaseDiff | None
@@ -32,7 +32,10 @@ class Comparison:
 
 
 def compare_releases(connection: DuckDBPyConnection, settings: Settings, releases: Sequence[Release]) -> Comparison:
-    """Return the differences since a release that is about a day older, or else since the oldest readable release.
+    """Return the differences between the latest release and the newest release that is at least 20 hours older.
+
+    If no release is old enough, compare with the oldest release. If the release cannot be read, compare with the next
+    newer release.
 
     :param releases: all releases, the newest first.
     """
@@ -49,7 +52,7 @@ def compare_releases(connection: DuckDBPyConnection, settings: Settings, release
         try:
             diff = read_release_diff(connection, settings, (before.number, latest.number), MAX_COMPARED_ROWS)
         except LakeReadError as error:
-            # Its Iceberg snapshots have expired; those of a later release may exist.
+            # The release's Iceberg snapshots have expired. The snapshots of a later release may exist.
             failure = failure or str(error)
             continue
         return Comparison(diff, period=name_period(before, latest, is_previous=before is earlier[-1]))

@@ -13,7 +13,7 @@ from synapse_lakehouse.report.format_values import shorten
 from synapse_lakehouse.report.panel import Panel, Row, draw_no_chart
 from synapse_lakehouse.report.read_panels import PanelRows
 
-# A page that is read is not missing: the incident ends after the page is written.
+# The kind page-missing is left out: a page that is read is not missing, but its incident ends after the page's write.
 INCIDENTS: Final = Panel(
     "incidents",
     "Open incidents",
@@ -54,7 +54,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """An open incident. ``runbook`` is its kind, and the name of its runbook."""
+    """An open incident. ``kind`` is also the name of its runbook."""
 
     level: Level
     kind: str
@@ -71,7 +71,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Status:
-    """The state. ``headline``: the problem, or that no incident is open. ``next_step``: the advice, or ""."""
+    """The state. ``headline``: a sentence about incidents and drift. ``next_step``: the advice, or ""."""
 
     level: Level
     release: Release | None
@@ -83,7 +83,7 @@ class Status:
 def describe_status(release: Release | None, incidents: PanelRows, homeserver: str | None = None) -> Status:
     """Return the state of the lake with the latest ``release`` and the open ``incidents``.
 
-    :param homeserver: its name, if the installation has several.
+    :param homeserver: the homeserver's name, if the installation has several homeservers.
     """
     if incidents.is_unread:
         step = f"Run {format_command('doctor', homeserver)}."
@@ -104,7 +104,7 @@ def describe_status(release: Release | None, incidents: PanelRows, homeserver: s
 
 
 def advise_run(homeserver: str | None) -> str:
-    """Return the advice to run once."""
+    """Return the advice to start a run."""
     return f"Run {format_command('run', homeserver) if homeserver else '`make run`'}."
 
 

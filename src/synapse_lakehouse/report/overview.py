@@ -1,4 +1,4 @@
-"""The state of each homeserver of an installation that has several."""
+"""The state of each homeserver of an installation with several homeservers."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +36,7 @@ class HomeserverStatus:
 
 
 def read_overview(names: Iterable[str]) -> list[HomeserverStatus]:
-    """Return the state of each homeserver. A lake that cannot be read is a state, too.
+    """Return the state of each homeserver, also if its settings or its lake cannot be read.
 
     Each unreachable catalog takes ten seconds, so several catalogs are read at once.
     """
@@ -56,7 +56,7 @@ def render_overview(rows: Sequence[HomeserverStatus]) -> str:
 
 
 def grade_status(status: Status, settings: Settings, now: datetime) -> Status:
-    """Return ``status``; worse if the release is overdue, or if the homeserver's page lists items to review.
+    """Return ``status``, with a worse level if the release is overdue or the homeserver's page lists items to review.
 
     The DAG ``stream_watch`` reports an overdue release too, but only while Airflow runs.
     """

@@ -35,12 +35,12 @@ from synapse_lakehouse.report.sections import SECTIONS
 log = get_printable_logger(__name__)
 
 MAX_TABLE_ROWS: Final = 100
-"""Rows of a panel's table; the query of the panel returns all rows."""
+"""Maximum number of rows of a panel's table; the query of the panel returns all rows."""
 
 _NAMED_RUNBOOKS: Final = {
     IncidentKind.RELEASE_OVERDUE, *(panel.runbook for section in SECTIONS for panel in section.panels if panel.runbook)
 }  # fmt: skip
-"""Runbooks that the page names without an open problem."""
+"""Runbooks that the page names even if no problem is open."""
 _LOOPBACK: Final = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -75,7 +75,7 @@ class RenderedPanel:
 def write_page(
     connection: DuckDBPyConnection, settings: Settings, output: Path | None = None, airflow: str = ""
 ) -> Path:
-    """Write the page and return its path. A failure deletes the former page, which may name rooms that are purged now.
+    """Write the page and return its path. A failure deletes the former page, because it may name purged rooms.
 
     :param output: path of the file; default: see :func:`~synapse_lakehouse.report.page_location.get_page_path`.
     :param airflow: URL of Airflow, for the link to the run; without it, the page has only the ID of the run.

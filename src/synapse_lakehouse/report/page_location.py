@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 _LEVEL: Final = re.compile(r'<section class="status (\w+)"')
-"""The state in the page (``page.html.j2``)."""
+"""The element of the page (``page.html.j2``) that contains the level of the status."""
 
 
 def get_page_path(home: Path) -> Path:

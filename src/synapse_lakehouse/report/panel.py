@@ -50,8 +50,8 @@ class Panel:
     * ``caption``: what the chart and the table show, in one or two sentences.
     * ``sql``: SELECT of DuckDB that `lakehouse query` can run too. It aggregates, and limits its rows.
     * ``empty``: the sentence for a query without rows.
-    * ``derive``: computes the rows of the table and the chart from those of the query; by default they are the same. It
-      may read further rows from the lake.
+    * ``derive``: computes the rows of the table and the chart from the query's rows; by default, returns the query's
+      rows. It may read further rows from the lake.
     * ``chart``: the chart of the rows; None if a chart would show nothing, such as zeros only.
     * ``note``: a further sentence of the caption, which depends on the rows.
     * ``runbook``: the name of the runbook that says more, if there is one.

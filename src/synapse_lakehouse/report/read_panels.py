@@ -17,12 +17,12 @@ from synapse_lakehouse.iceberg.read.sql_text import find_table_names
 from synapse_lakehouse.report.panel import Panel, Row
 
 MAX_ROWS: Final = 50_000
-"""Rows of a query. Queries have their own limits. This limit applies if a lake has more series than expected."""
+"""Maximum number of rows of a query. Queries have their own limits. This one applies if a lake has very many series."""
 
 
 @dataclass(frozen=True)
 class PanelRows:
-    """The rows of a panel. ``reason``: a sentence that says why there are no rows. ``is_unread``: after an error."""
+    """The rows of a panel. ``reason``: a sentence why there are no rows. ``is_unread``: whether the query failed."""
 
     panel: Panel
     rows: Sequence[Row]

@@ -19,9 +19,10 @@ from synapse_lakehouse.report.declared_tables import load_declared_tables
 from synapse_lakehouse.report.table_diff import TableDiff, prepare_comparison
 
 MAX_ROWS: Final = 5_000_000
-"""Rows of differing files that are compared, in all tables together. Larger tables get row counts only."""
+"""Maximum number of rows in differing files that are compared, in all tables together. The smallest tables are compared
+first. Tables beyond the limit get row counts only."""
 MAX_NAMES: Final = 20
-"""Rooms or users that are named."""
+"""Maximum number of rooms, and of users, that are named."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def read_release_diff(
     releases = duckdb_reader.list_releases(connection, settings)
     before, after = _select_releases(releases, *numbers)
     difference = _Difference(connection, list_catalog_entries(settings), before, after, releases[0])
-    # This comparison refuses expired snapshots, which the others cannot read.
+    # The comparison of the tables comes first, because it explains expired Iceberg snapshots in its error.
     tables = difference.tables(max_rows)
     new_users, users = difference.users()
     new_rooms, rooms = difference.rooms()

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 _LEVELS: Final = 2
-"""The page has headings of these levels above the runbook."""
+"""Number of heading levels that the page has above the runbook."""
 
 
 def render_runbook(text: str, kinds: Collection[str]) -> Markup:

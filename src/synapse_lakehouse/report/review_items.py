@@ -1,4 +1,4 @@
-"""List facts that are no incident but need a look of the operator, the most harmful first. Pure."""
+"""List facts that are no incident but that an operator should review, the most harmful first. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from synapse_lakehouse.report.overall_status import NEWEST_EVENT, Level, Status
 from synapse_lakehouse.report.read_panels import PanelRows
 
 _NOTICE_DAYS: Final = 90
-"""A disk that is full within this time is listed."""
+"""A disk that will be full within this number of days is listed."""
 _OLD_DAYS: Final = 2
 
 
@@ -38,7 +38,10 @@ def list_review_items(panels: Mapping[str, PanelRows]) -> list[ReviewItem]:
 
 
 def grade_status(status: Status, panels: Mapping[str, PanelRows], items: Sequence[ReviewItem]) -> Status:
-    """Return ``status``, with the checks that were not made yet; a good state with ``items`` needs attention."""
+    """Return ``status`` with the unmade checks added to its headline.
+
+    If there are ``items``, the level GOOD becomes WARNING.
+    """
     if status.release is None:
         return status
     missing = [] if is_watched(panels["idle-writers"]) else ["whether a stream is stuck"]

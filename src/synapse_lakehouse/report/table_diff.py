@@ -1,6 +1,6 @@
 """Rows that were added, changed and removed in a table between two of its Iceberg snapshots.
 
-Only the files that differ are read. A row in a file that was written again, with the same content, is unchanged.
+Only the files that differ are read. A row that was written again to another file, with the same content, is unchanged.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,8 @@ _POSITION: Final = ("filename", "file_row_number")
 class TableDiff:
     """A table at two releases. ``rows_*`` and ``bytes_*`` are None if the release does not have the table.
 
-    ``added``, ``changed``, ``removed``: numbers of rows; None if they are unknown, and ``note`` says why.
+    ``added``, ``changed``, ``removed``: numbers of rows; None if a number is unknown. ``note``: the rows or columns
+    that were not compared, or "".
     """
 
     table: str
@@ -52,7 +53,7 @@ class _Snapshot:
 
 @dataclass(frozen=True)
 class TableComparison:
-    """The comparison of two Iceberg snapshots of a table, which is not made yet.
+    """A prepared comparison of two Iceberg snapshots of a table; :meth:`compare` carries it out.
 
     ``rows_to_read``: the rows of the files that differ.
     """
@@ -162,7 +163,7 @@ def _load_snapshot(
     scan = iceberg_scan_sql(location, snapshot_id)
     rows, size = int(summary["total-records"]), int(summary.get("total-files-size", 0))
     if int(summary.get("total-delete-files", 0)):
-        # The summary counts deletes that apply to no file any more.
+        # total-records includes deleted rows, and the summary's deletes include deletes that apply to no file any more.
         rows = connection.execute(f"select count(*) from {scan}").fetchall()[0][0]  # noqa: S608 - quoted
     listed = (
         connection.execute(
@@ -178,7 +179,7 @@ def _load_snapshot(
 
 
 def _rows_sql(snapshot: _Snapshot, other: _Snapshot, differing: Collection[str]) -> str:
-    """SELECT of the rows of ``snapshot`` in files that only it has, and of its rows that only ``other`` has deleted."""
+    """Return a SELECT of the rows of ``snapshot`` in files that ``other`` lacks, and of rows that ``other`` deleted."""
     files = ", ".join(map(quote_literal, differing)) or "''"
     sql = f"select *, filename, file_row_number from {snapshot.scan} where filename in ({files})"  # noqa: S608 - quoted
     if snapshot.deletes == other.deletes:

@@ -1,4 +1,4 @@
-"""Read from the releases since when each background update is pending, and since when its progress is the same."""
+"""Find the first release with each pending background update, and the first release with its present progress."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class PendingUpdate:
 
     ``waits_for``: the update that Synapse completes before it runs this one; None if Synapse runs this one.
     ``first_seen``: the oldest release since which each release has the update. ``unchanged_since``: the oldest release
-    since which its progress is the same in each release. ``is_new``: the previous release does not have the update.
+    since which its progress is the same in each release. ``is_new``: whether the previous release lacks the update.
     """
 
     name: str
@@ -50,7 +50,7 @@ class PendingUpdate:
 
 
 def read_pending_updates(connection: DuckDBPyConnection, settings: Settings) -> list[PendingUpdate]:
-    """Return the background updates that are pending in the newest release, in the order in which they run."""
+    """Return the background updates that are pending in the newest release, in the order in which Synapse runs them."""
     releases = duckdb_reader.list_releases(connection, settings)
     contents: dict[int, dict[str, dict[str, Any]]] = {}
     history: list[tuple[Sighting, dict[str, dict[str, Any]]]] = []
@@ -61,7 +61,7 @@ def read_pending_updates(connection: DuckDBPyConnection, settings: Settings) -> 
         try:
             contents.setdefault(snapshot, _read(connection, settings, release) if snapshot not in contents else {})
         except LakeReadError:
-            # The snapshot has expired.
+            # The Iceberg snapshot has expired.
             break
         if not contents[snapshot]:
             break

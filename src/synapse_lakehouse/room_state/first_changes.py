@@ -40,7 +40,7 @@ def find_first_changes(previous: pa.Table, nodes: pa.Table, changed: pa.Array) -
 
 
 def _find_incomplete(previous: pa.Table) -> pa.Table:
-    """Return the rooms whose trees also had groups that ``previous`` lacks: deleted groups, or those of other rooms."""
+    """Return the rooms whose trees also had groups that ``previous`` lacks: deleted groups or groups of other rooms."""
     sizes = previous.group_by("room_id").aggregate([("position", "count"), ("last_position", "max")])
     return sizes.filter(pc.field("position_count") != pc.field("last_position_max") + 1).select(["room_id"])
 

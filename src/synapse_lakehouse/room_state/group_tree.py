@@ -55,7 +55,8 @@ def number_groups(groups: pa.Table, edges: pa.Table) -> NumberedGroups:
     """Number the state groups of all rooms.
 
     :param groups: id, room_id: the groups to number.
-    :param edges: state_group, prev_state_group: their predecessors. Edges may refer to groups that ``groups`` lacks.
+    :param edges: state_group, prev_state_group (a predecessor of the group). Edges may refer to groups that ``groups``
+        lacks.
     """
     names = pc.unique(groups["room_id"]).sort()
     group_ids, first = np.unique(_int64(groups["id"]), return_index=True)
@@ -115,7 +116,7 @@ def _int64(column: pa.ChunkedArray) -> Int64Array:
 
 
 def _trees(room: Int32Array, root: Int64Array) -> tuple[Int32Array, Int64Array]:
-    """The room and the root of each tree in each room that has groups in the tree, ordered by room and root."""
+    """Return room and root for each tree and each room with groups in the tree, ordered by room and root."""
     has = (room != NO_PREDECESSOR) & (root != NO_PREDECESSOR)
     pairs = np.unique(room[has].astype(np.int64) * len(root) + root[has])
     return (pairs // max(len(root), 1)).astype(np.int32), pairs % max(len(root), 1)

@@ -56,9 +56,9 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "index_missing_entry",
         "rows that an index lacks",
-        "Synapse does not find the row, and answers as if it did not exist. Synapse stores the state of a group again "
-        "when it deletes the group's predecessor; the new state then lacks the row. A unique index that lacks a row "
-        "accepts a second row with the same key.",
+        "Synapse does not find the row, and answers as if it did not exist. When Synapse deletes the predecessor of a "
+        "state group, it reads the group's state by the index and stores this state again in full, without the row. A "
+        "unique index that lacks a row accepts a second row with the same key.",
         REBUILD_INDEX,
         harm=Harm.LOST,
         follows=("index_foreign_entry",),
@@ -88,7 +88,8 @@ INTEGRITY_CHECKS: Final = (
         "event_lost",
         "lost events whose JSON is still stored",
         "The JSON is still stored. Synapse deletes an event together with its JSON, so Synapse did not delete this "
-        "event. Clients do not see the event. Its stream ID is unknown, or only bounds of the ID are known.",
+        "event. Clients do not see the event. Its stream ID is known only if another table contains it; otherwise at "
+        "most bounds of the ID are known.",
         "Restore the rows of events from a backup, or from the last release that has them. If they cannot be "
         "restored, add the room to LAKEHOUSE_ACKNOWLEDGED_ROOMS.",
         harm=Harm.LOST,
@@ -105,8 +106,8 @@ INTEGRITY_CHECKS: Final = (
     IntegrityCheck(
         "event_altered",
         "events whose JSON was changed after they were signed",
-        "The stored JSON was changed after it was signed, but not by a redaction. Other servers reject the event. If "
-        "the event ID does not match the JSON either, requests that load the event fail.",
+        "The stored JSON was changed after it was signed, but not by a redaction. Other servers redact the event or "
+        "reject it. If the event ID does not match the JSON, requests that load the event fail.",
         "gold.event_hashes contains the hash that differs. Restore the row of event_json from a backup, or from the "
         "last release in which the event was intact.",
     ),
@@ -130,9 +131,9 @@ INTEGRITY_CHECKS: Final = (
     ),
     IntegrityCheck(
         "unreadable_value",
-        "values that should be JSON objects",
-        "The copy does not contain such a value. A request may fail if it reads a value that is not JSON. An example "
-        "is a sync that contains the receipts of the room.",
+        "values that are not JSON objects, although they should be",
+        'The copy has "unreadable" or "not an object" in place of the value. A request may fail if it reads a value '
+        "that is not JSON. An example is a sync that contains the receipts of the room.",
         "The finding's subject contains the column and the key. Restore the row from a backup, or delete it with "
         "index scans off. Clients send their receipts again.",
     ),

@@ -219,5 +219,7 @@ def _number_bucket(rows: pa.Table, edges: pa.Table) -> pa.Table:
 
 
 def materialize(rows: DataFrame) -> DataFrame:
-    """Compute ``rows`` now. Spark computes a cached frame again after a write to a table that the frame reads."""
+    """Compute and store ``rows`` now. A cache does not suffice: Spark computes a cached frame again after a write to a
+    table that the frame reads.
+    """
     return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)

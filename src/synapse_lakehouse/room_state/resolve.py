@@ -208,7 +208,7 @@ def _read_later_rows(nodes: DataFrame) -> DataFrame:
     """
     count, oldest = nodes.agg(f.count("*"), f.min("state_group")).collect()[0]
     ranges = _broadcast_if_small(nodes.withColumn("first_position", f.greatest("position", "first_change")), count)
-    # Most changed groups are new. Then Iceberg skips most data files.
+    # Most changed groups are new, so this condition lets Iceberg skip most data files.
     is_recent = f.col("state_group") >= f.lit(oldest).cast("bigint")
     return _join_ranges(nodes.sparkSession.table(number_state_groups.ROWS).where(is_recent), ranges)
 

@@ -21,9 +21,9 @@ REFERENCE_CHECKS: Final = (
         "event_incomplete",
         "events without rows that belong to them",
         "The event lacks its row in state_events, room_memberships, event_edges, redactions or rejections. Or it has "
-        "fewer rows in event_edges or event_auth than its JSON lists. The effect depends on the table: Synapse does "
-        "not treat the event as what it is (state, membership, history, redaction, rejected), or does not find the "
-        "events before it.",
+        "fewer rows in event_edges or event_auth than its JSON lists. The effect depends on the table. Synapse does "
+        "not treat the event as a state event, a membership, a redaction or a rejected event, or it does not find the "
+        "events to which the event refers.",
         _RESTORE_ROWS,
         harm=Harm.LOST,
     ),
@@ -73,7 +73,7 @@ REFERENCE_CHECKS: Final = (
         "receipt_without_event",
         "receipts for events that are not stored any more",
         "A purge deletes events, but not the receipts for them.",
-        "Nothing, if the room's history was purged.",
+        "If the room's history was purged, do nothing.",
         harm=Harm.UNTIDY,
     ),
 )

@@ -30,7 +30,7 @@ def find_state_changes(
     """Return new rows of ``silver.state_changes``, and the rows of the last release whose change is not repaired.
 
     A row is repaired when its group has the state before the change again. Groups with rows in the last release are
-    compared again: if a loss continues, the pieces of state that changed since then get rows.
+    compared again: if a loss continues, the pieces of state that changed since the last release get rows.
 
     :param spark: the session, which reads the tables of the run's branch.
     :param changes: for each of ``COMPARED_TABLES``, the rows that changed since the last release: the table's columns
@@ -99,8 +99,8 @@ def _describe_lost_groups(lost: DataFrame) -> DataFrame:
 def _find_reused_numbers(changed: DataFrame, uses_before: DataFrame, uses_now: DataFrame) -> DataFrame:
     """Return ``state_group`` of the groups of ``changed`` whose event has another group now.
 
-    Synapse stores the states before and after an event as groups for this event. If it stores the event again after a
-    restore, the number that belonged to one of these groups may belong to the other one.
+    Synapse stores the states before and after an event as groups for this event. If Synapse stores the event again
+    after a restore, the number that belonged to one of these groups may belong to the other one.
     """
     groups = changed.selectExpr("state_group as number", "created_for as event_id")
     groups = groups.join(uses_before.withColumnRenamed("state_group", "used_before"), "event_id")
@@ -109,7 +109,7 @@ def _find_reused_numbers(changed: DataFrame, uses_before: DataFrame, uses_now: D
 
 
 def _diff(rows: DataFrame, *columns: str) -> DataFrame:
-    """Return distinct ``columns`` of the deleted and inserted rows of ``rows``, without unchanged rows in new files."""
+    """Return distinct ``columns`` of the deleted and inserted rows, without rows that only moved to new files."""
     change = f.sum(f.expr("if(_change_type = 'INSERT', 1, -1)")).alias("change")
     kept = [name for name in rows.columns if name != "_change_type"]
     return rows.groupBy(kept).agg(change).where("change <> 0").select(*columns).distinct()
@@ -118,7 +118,7 @@ def _diff(rows: DataFrame, *columns: str) -> DataFrame:
 def _find_changed_pieces(
     spark: SparkSession, rows: DataFrame, intervals_before: DataFrame, changed: DataFrame
 ) -> DataFrame:
-    """Return the pieces of state that changed by a group's own rows: _PIECE, event_before, event_after.
+    """Return the pieces of state whose change is in a group's own rows: _PIECE, event_before, event_after.
 
     A piece that changed in the same way in the predecessor is left out: a compression may have rewritten the rows.
 
@@ -250,7 +250,7 @@ def _find_inherited_changes(
 
 
 def _undo_earlier_changes(found: DataFrame, inherited: DataFrame) -> DataFrame:
-    """Return ``found`` with each group's digest before all changes, without groups that have this digest again."""
+    """Return ``found`` with each group's digest before all changes, without groups that have this digest again now."""
     hashes = (
         f"if({event} is null, 0L, xxhash64(type, state_key, {event}))" for event in ("event_before", "event_after")
     )

@@ -123,7 +123,7 @@ STATE_GROUP_CHECKS: Final = (
     IntegrityCheck(
         "state_group_other_room",
         "state groups whose predecessor belongs to another room",
-        "Deleting the other room deletes a part of this room's state.",
+        "No row is missing now. If Synapse deletes the other room, it deletes a part of this room's state too.",
         "Do not purge the other room before these groups are stored in full.",
         harm=Harm.UNTIDY,
     ),

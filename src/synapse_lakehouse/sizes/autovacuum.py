@@ -7,9 +7,11 @@ from typing import Final
 from synapse_lakehouse.sizes.summary import SizeRow, SizeSummary
 
 _MIN_WAIT: Final = timedelta(hours=1)
-"""Autovacuum visits each database every minute by default, but needs a while for a large table."""
+"""Minimum time for which a relation must be due. By default, autovacuum visits each database every minute, but it needs
+a while for a large table."""
 _MIN_DEAD_ROWS: Final = 10_000
-"""Small tables may have many new dead rows between two visits."""
+"""Minimum number of dead rows that count after a VACUUM. A small table may have many new dead rows between two visits
+of autovacuum."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,12 @@ class OverdueVacuum:
 
 
 def find_overdue_vacuum(summary: SizeSummary) -> OverdueVacuum | None:
-    """Return the reasons why a relation was due an hour ago or longer, and is due now; None if it was not or is not.
+    """Return why a relation is due now and was due at the last measurement at least an hour before; else None.
 
     A relation is due if it has more dead rows than ``vacuum_threshold``, or if its transaction IDs are older than
-    ``freeze_max_age`` (https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM). If a VACUUM ran in
-    between, dead rows count only if both times there were more than twice the threshold: then VACUUM could not remove
-    them, because an old transaction or a replication slot still needs them.
+    ``freeze_max_age`` (https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM). If a VACUUM ran
+    between the two measurements, dead rows count only if both measurements show more than twice the threshold. Then
+    VACUUM could not remove the rows, because an old transaction or a replication slot still needs them.
     """
     latest = summary.latest
     earlier = [row for row in summary.history if latest.measured_at - row.measured_at >= _MIN_WAIT]

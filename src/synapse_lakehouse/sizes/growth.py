@@ -16,7 +16,7 @@ EARLIER: Final = timedelta(days=28)
 """Growth in the last week is compared with growth in the four weeks before."""
 
 HORIZON_DAYS: Final = 30
-"""Faster growth counts if it would add a tenth of the reference size, in these days, to the earlier growth."""
+"""Number of days in which faster growth must exceed the earlier growth by a tenth of the reference size."""
 
 _MIN_SPAN: Final = timedelta(hours=6)
 _MIN_FOR_INTERVAL: Final = 5
@@ -37,7 +37,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Days until a disk is full. ``earliest`` and ``latest`` bound them; None means never, or unknown."""
+    """Days until a disk is full, at the earliest and at the latest; None means never, or unknown."""
 
     days: float | None
     earliest: float | None

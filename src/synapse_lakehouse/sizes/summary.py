@@ -25,7 +25,7 @@ class SizeRow(RelationSize):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "SizeRow":
-        """Return the size of a row of the table, which may have further columns."""
+        """Convert a row of the table. The row may have further columns."""
         return cls(**{field.name: row[field.name] for field in fields(cls)})
 
     @property

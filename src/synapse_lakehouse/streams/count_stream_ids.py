@@ -37,7 +37,7 @@ class StreamFactCounter:
     """Counts the IDs of one run's streams.
 
     * ``writers``: the likely writers of each stream.
-    * ``earlier``: earlier releases of the same data interval, as pairs: the release before, and the release. A row
+    * ``earlier``: earlier releases of the same data interval, each as a pair of its predecessor and itself. A row
       without ``received_ts`` belongs to the interval if this run, or one of these releases, is the first that has it.
     * ``previous_facts``: the previous release's rows of ``audit.stream_facts``, by stream and table.
     """
@@ -101,7 +101,7 @@ class StreamFactCounter:
         return select_sql(table, columns, is_of_stream_sql(stream, table))
 
     def _count_new_ids(self, pairs: Sequence[Pair]) -> dict[tuple[str, str], Any]:
-        """Return rows by stream and table: ``late_ids``, and ``first_seen`` (new interval rows without a time)."""
+        """Return counts by stream and table: ``late_ids``, ``first_seen`` (new rows without a time of receipt)."""
         if not pairs or self._is_first_run:
             return {}
         releases = [release for pair in self.earlier for release in pair] + [self.tables.previous]
@@ -127,7 +127,7 @@ class StreamFactCounter:
         return {(row.stream, row.table_name): row for row in counts.collect()}
 
     def _new_ids_sql(self, stream: Stream, table: Table, may_be_new: str) -> str:
-        """Return a SELECT: stream, table_name, id, is_below (the closed bound) and is_timeless (no time of receipt)."""
+        """Return a SELECT: stream, table_name, id, is_below (not above the bound), is_timeless (no receipt time)."""
         bound = self._closed_bound(stream, table)
         is_below = "false" if bound is None else f"{distance_sql(stream, table)} <= {stream.direction * bound}"
         is_timeless = f"{_RECEIVED} is null" if _has_received_ts(table) else "true"

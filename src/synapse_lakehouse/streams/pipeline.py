@@ -54,7 +54,7 @@ class ReplicationComparison(Protocol):
         """Return announced rows that are not stored, with the columns ``ANNOUNCED_COLUMNS``."""
 
     def rows(self) -> Rows:
-        """Return rows of ``audit.replication_coverage``. The run's gaps must be recorded before."""
+        """Return rows of ``audit.replication_coverage``. The run's gaps must be recorded before this call."""
 
 
 CompareReplication = Callable[[Mapping[str, int]], ReplicationComparison | None]

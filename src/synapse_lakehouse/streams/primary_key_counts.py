@@ -29,7 +29,7 @@ def measure_table_facts(tables: StreamTables, previous_facts: Facts) -> list[dic
     measured = [table for table in tables.catalogue.copied_tables() if table.name not in unchanged]
     counts = _count_new_keys(tables, measured, previous_facts)
     counts |= _count_keys(tables, [table for table in measured if table.name not in counts], f.xxhash64("key"))
-    # If a table has fewer hashes than keys, some keys are repeated or share a hash. Then the keys are compared.
+    # If a table has fewer hashes than rows with a key, keys are repeated or share a hash. Then the keys are compared.
     ambiguous = [
         table for table in measured if (row := counts.get(table.name)) and row.rows > row.null_keys + row["keys"]
     ]
@@ -135,7 +135,7 @@ def _keys_sql(table: Table) -> str:
 
 
 def _key_sql(table: Table) -> tuple[str, str]:
-    """Return the SQL of a row's key, and of whether a column of the key is NULL that must not be NULL."""
+    """Return the SQL of a row's key, and the SQL condition that a required column of the key is NULL."""
     required = [f"{name} is null" for name in table.primary_key if name not in table.nullable_key]
     key = ", ".join(f"cast({name} as string)" for name in table.primary_key)
     return f"array({key})", " or ".join(required) or "false"

@@ -43,7 +43,8 @@ where distance = n group by stream
 """
 """Counts the IDs that follow a stream's minimum without a gap, as in :func:`safe_bound.extend_without_gap`.
 
-Reads ``beyond``: stream and distance from the minimum, above zero. Returns stream and run; no row without such IDs.
+Reads ``beyond``: stream and distance from the minimum, above zero. Returns stream and run. A stream without such IDs
+has no row.
 """
 
 MISSING_RANGES: Final = """
@@ -184,7 +185,7 @@ left join closed on gone.user_id = closed.name
 """Explains ``gone``: rows of append-only tables that are no longer stored.
 
 The depth of rows that were only announced is unknown, so any purge of the room may have deleted them. ``is_recent``:
-whether the previous release contains the row, or the row was announced after that release read the source. Then the
+whether the previous release contains the row, or the row was announced after that release read the source. If so, the
 purge must be later than that read. ``returned_events``, ``was_emptied``: Synapse deletes rows of
 ``un_partial_stated_*`` with their event or room (``on delete cascade``). If the event or room is stored again, its
 events have new IDs."""

@@ -23,7 +23,7 @@ _MINIMUM_TASKS: Final = 16
 LARGE_TABLE_ROWS: Final = 100_000
 """In a smaller table, comparing all rows is faster than reading the changed rows."""
 MAXIMUM_CHANGED_IDS: Final = 500_000
-"""Maximum number of changed IDs, or of hashes of keys, that are passed to Spark. Each takes 70 bytes of the driver."""
+"""Maximum number of changed IDs, or of hashes of keys, that are passed to Spark. Each takes 70 bytes in the driver."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class StreamTables:
         return snapshot if exists else None
 
     def is_changed_sql(self, stream: Stream, table: Table, releases: Sequence[Release | None]) -> str:
-        """Return the SQL condition that, by its ID, a row may be new, deleted or changed since one of ``releases``.
+        """Return the SQL condition that a row, judged by its ID, may have changed since one of ``releases``.
 
-        The condition avoids a comparison of all rows of a large table. It is always true for small tables, and for
-        tables whose changes cannot be determined.
+        New and deleted rows count as changed. The condition avoids a comparison of all rows of a large table. It is
+        always true for small tables, and for tables whose changes cannot be determined.
         """
         column = table.streams[stream.name]
         previous = {release.tables.get(f"bronze.{table.name}") if release else None for release in releases}
@@ -152,7 +152,7 @@ def distance_sql(stream: Stream, table: Table) -> str:
 
 
 def is_beyond_sql(stream: Stream, table: Table, end: int) -> str:
-    """Return the SQL condition that the row's ID is further from zero than ``end``. Iceberg can skip files by it."""
+    """Return the SQL condition that a row's ID is further from zero than ``end``. It lets Iceberg skip files."""
     column = table.streams[stream.name]
     return f"{column} > {end}" if stream.direction > 0 else f"{column} < {-end}"
 

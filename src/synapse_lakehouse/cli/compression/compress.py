@@ -13,7 +13,7 @@ from synapse_lakehouse.config.settings import Settings
 if TYPE_CHECKING:
     from synapse_lakehouse.compressor.settings import CompressorSettings
 
-app = typer.Typer(help="Store room state in Synapse's database in fewer rows. No state changes.", no_args_is_help=True)
+app = typer.Typer(help="Store the same room state in fewer rows of Synapse's database.", no_args_is_help=True)
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C."""
@@ -40,18 +40,25 @@ def _strategy(text: str | None) -> str | None:
 
 Rooms = Annotated[
     list[str] | None,
-    typer.Option("--room", help="ID of a room; repeatable. Default: the rooms with the most uncompressed state."),
+    typer.Option(
+        "--room",
+        help="ID of a room; repeatable. Default: the rooms of LAKEHOUSE_COMPRESSOR_ROOMS or, if it is not set, the "
+        "rooms with the most uncompressed state.",
+    ),
 ]
 StrategyOption = Annotated[
     str | None,
-    typer.Option("--strategy", callback=_strategy, help="levels (like Synapse's own compressor) or best (fewer rows)."),
+    typer.Option(
+        "--strategy", callback=_strategy, help="levels: the method of Synapse's own compressor; best: fewer rows."
+    ),
 ]
 LevelsOption = Annotated[
-    str | None, typer.Option("--levels", callback=_levels, help="For levels: sizes of the levels, such as 100,50,25.")
+    str | None,
+    typer.Option("--levels", callback=_levels, help="Strategy levels: sizes of the levels, such as 100,50,25."),
 ]
-MaxChain = Annotated[int | None, typer.Option(min=1, help="For best: maximum number of state groups in a chain.")]
+MaxChain = Annotated[int | None, typer.Option(min=1, help="Strategy best: maximum number of state groups in a chain.")]
 ChunkSize = Annotated[
-    int | None, typer.Option(min=1, help="For levels: number of state groups that are compressed at once.")
+    int | None, typer.Option(min=1, help="Strategy levels: number of state groups that are compressed at once.")
 ]
 NumberOfRooms = Annotated[int | None, typer.Option(min=1, help="Number of rooms to select if --room is not used.")]
 
@@ -80,7 +87,7 @@ def _source(initial: Settings) -> Iterator[Settings]:
 
 @app.callback()
 def compress() -> None:
-    """Store room state in Synapse's database in fewer rows. No state changes."""
+    """Store the same room state in fewer rows of Synapse's database."""
 
 
 @app.command()
@@ -93,7 +100,7 @@ def plan(
     number_of_rooms: NumberOfRooms = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Plan the compression of rooms of SYNAPSE_DSN. Nothing is written."""
+    """Plan the compression of rooms of the database SYNAPSE_DSN. Nothing is written."""
     from synapse_lakehouse.cli.compression import compress_actions
 
     with _source(Settings()) as settings:
@@ -123,10 +130,10 @@ def apply(
 ) -> None:
     """Compress rooms of the database SYNAPSE_WRITE_DSN while Synapse is running.
 
-    After an interruption, the same command resumes. The command writes undo files to LAKEHOUSE_HOME/compression/undo.
-    It then reads the room's state groups again and compares their states with the states before the compression. If a
-    state changed, the command restores the room, and fails. The result of each room is recorded in the lake, if there
-    is a lake.
+    After an interruption, the same command resumes. For each room, the command writes undo files to
+    LAKEHOUSE_HOME/compression/undo, and compresses the room. It then reads the room's state groups again and compares
+    their states with the states before the compression. If a state changed, the command restores the room, and fails.
+    The result of each room is recorded in the lake, if there is a lake.
     """
     from synapse_lakehouse.cli.compression import compress_actions
     from synapse_lakehouse.local.child_processes import interrupt_on_signals
@@ -154,7 +161,8 @@ def verify(
     ] = None,
     strategy: StrategyOption = None,
     max_chain: Annotated[
-        int | None, typer.Option(min=1, help="Maximum length of a chain. Default: for best, 100; for levels, none.")
+        int | None,
+        typer.Option(min=1, help="Maximum number of state groups in a chain. Default: 100 for best, none for levels."),
     ] = None,
     number_of_rooms: NumberOfRooms = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
@@ -190,8 +198,8 @@ def undo(
 ) -> None:
     """Restore rooms of the database SYNAPSE_WRITE_DSN from undo files.
 
-    State groups whose state is not the same as in the undo files are skipped. The result of each room is recorded in
-    the lake, if there is a lake.
+    The command skips state groups whose state differs from their state in the undo files. The result of each room is
+    recorded in the lake, if there is a lake.
     """
     from synapse_lakehouse.cli.compression import compress_actions
 
@@ -205,7 +213,7 @@ def history(
     ] = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
-    """Show the space that compressions freed, by run and by room; for rooms, also chain lengths and read times."""
+    """Show the space that compressions freed, by run and by room. For rooms, also show chain lengths and read times."""
     from synapse_lakehouse.cli.compression import history as compression_history
 
     compression_history.show_history(room or [], format)

@@ -52,7 +52,7 @@ def plan(settings: Settings, options: CompressorSettings, rooms: Sequence[str], 
 
 
 def _select_rooms(reader: RoomReader, rooms: Sequence[str], options: CompressorSettings) -> tuple[Sequence[str], int]:
-    """Return the candidate rooms in their order, and the number of rooms to compress. Skipped rooms do not count."""
+    """Return the candidate rooms in order, and the number of rooms to compress, not counting skipped rooms."""
     listed_rooms = list(dict.fromkeys(rooms or options.rooms))
     reader.require_rooms(listed_rooms)
     room_ids = listed_rooms or reader.select_rooms(options, every=True)

@@ -17,7 +17,7 @@ _SUBJECT = "compressor's role"
 
 
 def examine(settings: Settings) -> Findings:
-    """Check that the role has exactly the privileges to compress. Writes nothing, and takes no lock."""
+    """Check that the role has exactly the privileges to compress. The check writes nothing, and takes no lock."""
     if not settings.synapse_write_dsn:
         return
     try:
@@ -44,7 +44,7 @@ def examine(settings: Settings) -> Findings:
 
 
 def _require_same_homeserver(settings: Settings, connection: Connection) -> None:
-    """Compare the state with SYNAPSE_DSN, because the compressor's role may not read the names of users."""
+    """Compare the state with the events of SYNAPSE_DSN: the compressor's role may not read the names of users."""
     if settings.synapse_dsn:
         with connect(settings) as source:
             if problem := explain_foreign_state(source, connection, WRITE_DSN_SETTING):

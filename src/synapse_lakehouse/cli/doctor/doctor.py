@@ -15,7 +15,11 @@ _STYLES: Final = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}
 def doctor(
     context: typer.Context,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also check the integrity of Synapse's database, and read every unique key.")
+        bool,
+        typer.Option(
+            "--deep",
+            help="Also check the integrity of Synapse's database, and read all unique keys to find duplicates.",
+        ),
     ] = False,
     indexes: Annotated[
         list[str] | None,
@@ -27,7 +31,10 @@ def doctor(
     ] = None,
     format: Annotated[output.OutputFormat, typer.Option(help="Output format.")] = output.OutputFormat.TABLE,
 ) -> None:
-    """Check settings, source, role, schema, sequences, clock, disk, Java, jars and lake; exit code 1 on a FAIL."""
+    """Check settings, source, role, schema, sequences, clock, disk, Java, jars and lake.
+
+    Exit code 1: a check has the result FAIL.
+    """
     from synapse_lakehouse.cli.doctor.finding import FindingLevel
     from synapse_lakehouse.cli.doctor.run_checks import examine
 

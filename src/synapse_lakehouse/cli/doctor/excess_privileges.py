@@ -188,7 +188,7 @@ def _grants(role: str, granted: Iterable[tuple[Any, ...]], allowed: AllowedPrivi
         if privilege in needed_privileges:
             advice += f" Then grant the needed privileges: `{script}` prints the SQL."
         elif kind == "schema" and is_public:
-            advice += " First grant the same privilege to Synapse's role, which needs it."
+            advice = f"First grant the same privilege to Synapse's role, which needs it. {advice}"
         yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
 
@@ -197,8 +197,9 @@ def _definers(role: str, routines: Sequence[str]) -> Findings:
         message = (
             f"The role {role} may execute {_list_some(routines)} with the privileges of the owner (SECURITY DEFINER)."
         )
-        advice = f"As the owner run: REVOKE EXECUTE ON ROUTINE {', '.join(routines)} FROM PUBLIC, {role};"
-        yield DoctorFinding(FindingLevel.WARN, "role", message, advice + " First grant EXECUTE to roles that need it.")
+        advice = "First grant EXECUTE to roles that need it. "
+        advice += f"As the owner run: REVOKE EXECUTE ON ROUTINE {', '.join(routines)} FROM PUBLIC, {role};"
+        yield DoctorFinding(FindingLevel.WARN, "role", message, advice)
 
 
 def _public_rights(role: str, connection: Connection, script: str) -> Findings:

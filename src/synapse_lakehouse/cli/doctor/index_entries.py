@@ -93,7 +93,7 @@ def _describe(compared: IndexComparison) -> str:
 def _advice(index: BtreeIndex) -> str:
     return (
         "Stop Synapse: it reads, changes and deletes the rows that this index returns. Run no statement that deletes "
-        f"rows by this index. Copy its file and the file's segments for an examination, then run: REINDEX INDEX "
+        f"rows by this index. Copy the index's file and its segments for an examination, then run: REINDEX INDEX "
         f'"{index.name}". Rows may be lost already; `lakehouse state restore-plan` finds them in earlier releases. '
         "See docs/runbooks/integrity.md."
     )

@@ -64,7 +64,10 @@ def examine(
 
 
 def compare_databases(settings: Settings, declared: catalogue.Catalogue) -> Findings:
-    """Check that the databases of SYNAPSE_DSN and SYNAPSE_STATE_DSN belong together, and state is not behind."""
+    """Check that the databases of SYNAPSE_DSN and SYNAPSE_STATE_DSN belong together.
+
+    The state database must not be behind the main database: neither its replayed WAL nor its sequence of state groups.
+    """
     parts = split_by_database(settings, declared)
     with ExitStack() as stack:
         main, state = (stack.enter_context(connect(settings, part.databases[0])) for part in parts)
@@ -162,7 +165,7 @@ def _release(declared: catalogue.Catalogue, version: int, schema: str, absent: S
     supported = f"{declared.oldest_schema_version} to {declared.newest_schema_version}"
     message = f"Synapse's version {version} in the schema {schema}; {supported} are supported"
     if version > declared.newest_schema_version:
-        advice = "Synapse declares it compatible, and no table or column is missing. Upgrade the lakehouse."
+        advice = "Synapse declares this version compatible, and no table or column is missing. Upgrade the lakehouse."
         yield DoctorFinding(FindingLevel.WARN, "schema", message, advice)
     else:
         yield DoctorFinding(FindingLevel.OK, "schema", message)

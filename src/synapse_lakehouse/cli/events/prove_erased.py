@@ -31,7 +31,7 @@ from synapse_lakehouse.iceberg.read.errors import LakeReadError
 from synapse_lakehouse.printable_text import to_printable
 
 EXIT_CONTENT_IN_LAKE: Final = 1
-"""Exit code: the lake contains content that Synapse's database no longer has, or a file cannot be read."""
+"""Exit code: the lake contains content that Synapse's database no longer has, or nothing is proven."""
 EXIT_CONTENT_IN_SOURCE: Final = 3
 """Exit code: all remaining content is also in Synapse's database."""
 
@@ -58,8 +58,9 @@ def prove_erased(
     """Show the remaining data of an erased user by table, with the reason.
 
     The exit code is not 0 if a file still contains message content of the user, or content of a purged event. Exit code
-    1: Synapse's database no longer has some of this content, but the lake does; or a file of the warehouse cannot be
-    read. Exit code 3: all remaining content is also in Synapse's database. Exit code 0: no such content remains.
+    1: the lake contains some of this content that Synapse's database no longer has, or nothing is proven, for example
+    because a file cannot be read or the user is not erased. Exit code 3: all remaining content is also in Synapse's
+    database. Exit code 0: no such content remains.
     """
     with lake_session.open_lake() as (settings, connection):
         releases = duckdb_reader.list_releases(connection, settings)

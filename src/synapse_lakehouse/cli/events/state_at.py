@@ -22,8 +22,8 @@ def state_at(
         bool,
         typer.Option(
             "--before",
-            help="Show the state before the event, which Synapse sends to other servers. Default: the state after the "
-            "event.",
+            help="Show the state before the event. Synapse sends this state to other servers. Default: the state after "
+            "the event.",
         ),
     ] = False,
     type: Annotated[str | None, typer.Option("--type", help="Only this event type, such as m.room.member.")] = None,
@@ -54,7 +54,7 @@ def state_at(
 
 
 def _require_state(connection: DuckDBPyConnection, settings: Settings, release: Release, event_id: str) -> None:
-    """Require that an empty state is known to be empty.
+    """Require that the state at the event is known. Without rows, the state may be empty or unknown.
 
     :raises LakeReadError: if the state at the event is unknown.
     """

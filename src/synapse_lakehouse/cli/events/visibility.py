@@ -39,7 +39,7 @@ def who_can_see(
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:
-    """Show which users of this server may see an event, as a member or a peeking user, and the rule that decides."""
+    """Show which users of this server may see an event, as members and as peeking users, and by which rules."""
     with lake_session.open_lake() as (settings, connection):
         selected = duckdb_reader.get_release(connection, settings, release)
         _bind_view(connection, settings, selected, user, as_of)
@@ -81,16 +81,19 @@ def visible(
         bool | None,
         typer.Option(
             "--peeking/--as-member",
-            help="Apply the rules for peeking users (those not in the room), or for members. By default, a user"
-            " that is joined, or that left the room without forgetting it, gets the rules for members. All other users,"
-            " for example after a ban, get the rules for peeking users.",
+            help="Apply the rules for peeking users, or the rules for members. By default, a user that is joined, or"
+            " that left the room without forgetting it, gets the rules for members. All other users, for example after"
+            " a ban, get the rules for peeking users.",
         ),
     ] = None,
     as_of: AsOfOption = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:
-    """Show how many events a user may see in each room where the user was ever a member; with --room, list them."""
+    """Show how many events a user may see in each room where the user was ever a member.
+
+    With --room, list the events of this room instead, each with the outcome for the user.
+    """
     with lake_session.open_lake() as (settings, connection):
         selected = duckdb_reader.get_release(connection, settings, release)
         _bind_view(connection, settings, selected, user, as_of)

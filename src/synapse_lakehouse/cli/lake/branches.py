@@ -46,8 +46,8 @@ def branches(ctx: typer.Context, format: output.FormatOption = output.OutputForm
 
 
 @app.command()
-def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse branches` lists them.")]) -> None:
-    """Drop branches from all tables; fails while a run is active."""
+def drop(names: Annotated[list[str], typer.Argument(help="Names from `lakehouse branches`.")]) -> None:
+    """Drop branches from all tables. The command fails while a run is active."""
     with lake_session.open_lake() as (settings, connection):
         existing = {branch.name for branch in run_branches.list_branches(connection, settings)}
         if unknown := [name for name in names if name not in existing]:
@@ -62,7 +62,7 @@ def drop(names: Annotated[list[str], typer.Argument(help="Branches as `lakehouse
 def drop_branches(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Drop branches under the lake lease; yield each name with the number of tables that had it.
 
-    The expired lease of a crashed run is acquired. A copy on a dropped branch cannot be resumed by the next run.
+    The expired lease of a crashed run is acquired. The next run cannot resume a copy on a dropped branch.
 
     :raises LeaseError: if a run is active.
     """

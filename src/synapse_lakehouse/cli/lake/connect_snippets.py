@@ -54,7 +54,7 @@ def render_snippet(tool: Tool, connection: DuckDBPyConnection, settings: Setting
 
 
 def _duckdb(connection: DuckDBPyConnection, settings: Settings, release: Release) -> str:
-    """Return views on the present metadata files, which need neither the catalog nor a password."""
+    """Return SQL of views on the present metadata files. The views need neither the catalog nor a password."""
     unbranched = [name for name in list_catalog_entries(settings) if is_unbranched(name)]
     names = sorted({*release.tables, *release.views, *unbranched})
     return "\n".join(

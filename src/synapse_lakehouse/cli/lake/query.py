@@ -26,7 +26,7 @@ _UNKNOWN_TABLE: Final = re.compile(r'Table with name "?([\w.]+)"? does not exist
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="One SELECT in DuckDB's SQL; - reads standard input.")],
+    sql: Annotated[str, typer.Argument(help="One SELECT in DuckDB's SQL, or - to read it from standard input.")],
     format: output.FormatOption = output.OutputFormat.TABLE,
     release: lake_session.ReleaseOption = None,
 ) -> None:

@@ -24,13 +24,19 @@ def diff(
     after: Annotated[int | None, typer.Argument(min=1, help="Later release; default: the latest.")] = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
     compare_all: Annotated[
-        bool, typer.Option("--all", help=f"Compare all files that differ; default: at most {MAX_ROWS:,} rows.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Compare all tables. Default: compare the smallest tables first, up to "
+            f"{MAX_ROWS:,} rows in files that differ; show only row counts of the others.",
+        ),
     ] = False,
 ) -> None:
     """Compare two releases: rows added, changed and removed by table, new rooms and users, findings, growth.
 
-    The command compares neither views nor append-only tables. Append-only tables belong to no release. The command
-    cannot show rows that were added and removed again between the releases, nor the order in which rows changed.
+    The command compares neither views nor tables without branches. Such tables belong to no release: the audit tables,
+    bronze.replication_commands and gold.compression_plan. The command cannot show rows that were added and removed
+    again between the releases, nor the order in which rows changed.
     """
     with lake_session.open_lake() as (settings, connection):
         content = read_release_diff(connection, settings, (before, after), None if compare_all else MAX_ROWS)

@@ -30,10 +30,10 @@ def sizes(
         bool, typer.Option("--all", help=f"Show all relations; default: the {_MAX_RELATIONS} largest.")
     ] = False,
 ) -> None:
-    """Show the size and growth of each relation of Synapse's database, of WAL that replication slots retain, and of the
-    lake.
+    """Show the size and growth of each relation of Synapse's database, of the lake, and of the WAL that replication
+    slots retain.
 
-    Growth is the median slope in bytes per day of the last five weeks, with a 95% interval. If a size grew faster in
+    Growth is the median slope of the last five weeks, in bytes per day, with a 95% interval. If a size grew faster in
     the last week, its growth is that of the last week. The formats csv and json contain all relations.
     """
     with lake_session.open_lake() as (settings, connection):

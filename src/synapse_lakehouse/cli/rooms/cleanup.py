@@ -45,9 +45,9 @@ def rooms() -> None:
 @app.command()
 def cleanup(
     idle_days: Annotated[
-        int, typer.Option(min=0, max=100_000, help="Only rooms without events in this many days.")
+        int, typer.Option(min=0, max=100_000, help="Only rooms without an event in the last N days.", metavar="N")
     ] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="Number of rooms.")] = _SHOWN,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rooms.")] = _SHOWN,
     release: lake_session.ReleaseOption = None,
     format: output.FormatOption = output.OutputFormat.TABLE,
 ) -> None:
@@ -131,5 +131,5 @@ def describe_calls(found: Sequence[CleanupRoom]) -> Iterator[str]:
             yield list_media
         yield f"{delete_room} {_BODY}" if delete_room else "(no call, because the ID is not a room ID)"
     if with_media:
-        yield "To delete listed media of this server, which other rooms may use too:"
+        yield "To delete listed media of this server (other rooms may also use these media):"
         yield f"DELETE {_ADMIN_API}/v1/media/<server_name>/<media_id>"

@@ -22,7 +22,10 @@ _GRACE_SECONDS = 3.0
 
 @dataclass
 class LocalRun:
-    """A run of the DAG for the data interval that Airflow infers from ``logical_date``; writes to ``log``."""
+    """A run of the DAG for the data interval that Airflow infers from ``logical_date``.
+
+    ``log``: the file for Airflow's output.
+    """
 
     prepared: prepare_airflow.PreparedAirflow
     logical_date: datetime

@@ -44,7 +44,7 @@ class CopiedTable:
 
 @dataclass(frozen=True)
 class CheckWarning:
-    """A failed check with severity "warning"."""
+    """A failed check that did not block the release."""
 
     subject: str
     expectation: str

@@ -83,7 +83,7 @@ def _create_run(
     end: datetime,
     now: datetime,
 ) -> LocalRun | scheduler_run.ScheduledRun:
-    """Create the run: in the scheduler of a running `make ui`, which would take it over anyway, or in this process."""
+    """Create the run in the scheduler of a running `make ui`, which would execute it anyway; else in this process."""
     logical_date = prepared.settings.schedule.choose_logical_date(end, now)
     if scheduler and scheduler.others:
         raise LakehouseError(

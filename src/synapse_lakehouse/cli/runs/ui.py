@@ -40,11 +40,11 @@ def ui(port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web
             prepare_airflow.prepare_airflow(port=port, report=print_stage) as prepared,
             home_lock.claim_for_scheduler(prepared.settings, f"http://127.0.0.1:{port}", print_stage),
         ):
-            # These runs belong to killed schedulers: all other runs ended before this scheduler got its lock.
+            # Unfinished test runs were left by killed processes: all others ended before this scheduler got its lock.
             prepare_airflow.end_test_runs(prepared)
             _serve(prepared, port)
     except KeyboardInterrupt:
-        # Standard output may be a closed pipe: rich would end the command.
+        # If standard output is a closed pipe, rich would end the command.
         with suppress(OSError, SystemExit):
             console.print("All services are stopped.")
 
@@ -118,7 +118,7 @@ def _await_ready(running: dict[str, subprocess.Popen[bytes]], port: int, logs: P
 
 
 def _refuses_strangers(port: int) -> bool:
-    """Return whether Airflow refuses other hosts. It does not if the plugin for this failed to load."""
+    """Return whether Airflow refuses requests for other hosts. Without the plugin for this, it does not refuse them."""
     request = Request(f"http://127.0.0.1:{port}/api/v2/version", headers={"Host": "stranger.invalid"})
     try:
         with loopback.open_url(request, timeout=_ANSWER_SECONDS):

@@ -51,7 +51,7 @@ join sound using (state_group, digest)
 group by state_group
 having max(release) <> {newest} or state_group in (select state_group from repeated)
 """
-"""``same`` leaves out groups of other events: after a restore of the database, Synapse uses numbers of groups again."""
+"""``same`` leaves out releases in which a number belonged to another group. After a restore, Synapse reuses numbers."""
 
 _REUSED: Final = """
 select count(*) from (

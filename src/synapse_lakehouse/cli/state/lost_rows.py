@@ -20,7 +20,8 @@ _HAS_PREDECESSOR: Final = """(
         join former_state_groups as own on own.room_id = predecessors.room_id
         where own.id = former.state_group and predecessors.id = former.prev_state_group))
 """
-"""After a restore of the database, the predecessor's number may belong to a group of another room."""
+"""Whether the predecessor is restored, or exists in the same room. After a restore of the database, the predecessor's
+number may belong to a group of another room."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ left join former_pieces as former using (release, state_group, type, state_key)
 where former.event_id is distinct from present.event_id
 """
 """Rows with the wrong event. A damaged index can cause several rows for one piece of state. If the release of the right
-state has both rows, it is unknown which row is wrong, so neither row is in the table."""
+state has both rows, it is unknown which row is wrong, so neither row is in ``changed``."""
 
 
 @dataclass

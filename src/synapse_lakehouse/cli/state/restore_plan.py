@@ -24,16 +24,18 @@ def state() -> None:
 
 @app.command()
 def restore_plan(
-    groups: Annotated[list[int] | None, typer.Argument(metavar="[GROUP]...", help="State groups.", min=0)] = None,
+    groups: Annotated[
+        list[int] | None, typer.Argument(metavar="[GROUP]...", help="Numbers of state groups.", min=0)
+    ] = None,
     rooms: Annotated[
-        list[str] | None, typer.Option("--room", help="All state groups of this room. Can be given several times.")
+        list[str] | None, typer.Option("--room", help="ID of a room, for all of its state groups; repeatable.")
     ] = None,
     overwrite: Annotated[
         bool,
         typer.Option(
             "--overwrite",
-            help="Also correct rows that have another event than in the right state, and delete rows that the right "
-            "state lacks.",
+            help="Also correct rows whose event differs from the event in the right state, and delete rows that the "
+            "right state lacks.",
         ),
     ] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-r"""SQL that inserts the rows that are absent. Pure.
+r"""SQL that inserts absent rows and corrects wrong rows. The functions are pure.
 
 The SQL contains values that other servers choose. psycopg quotes the values, and invisible characters are written as
 escapes of PostgreSQL (``\u001B``), so that a terminal shows these characters, but does not execute them.

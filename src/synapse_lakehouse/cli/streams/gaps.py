@@ -1,4 +1,4 @@
-"""``lakehouse positions --gaps``: missing, late and duplicate IDs."""
+"""``lakehouse positions --gaps``: missing, late, duplicate and changed IDs."""
 
 from dataclasses import dataclass, fields
 from typing import Final

@@ -25,7 +25,8 @@ class StreamPosition:
     """The position of a stream at a release.
 
     ``bound``: the safe bound (None: ``rule`` gives the reason). ``previous``: the bound of the previous release.
-    ``lag``: number of IDs beyond the bound that ``sequence`` has allocated. They were in flight, or are never used.
+    ``lag``: number of IDs beyond the bound that ``sequence`` has allocated. These IDs were in flight, or are never
+    used.
     """
 
     stream: str
@@ -46,10 +47,14 @@ def positions(
         bool, typer.Option("--history", help="Show the observations of the DAG stream_watch instead.")
     ] = False,
     show_gaps: Annotated[
-        bool, typer.Option("--gaps", help="Show missing, late and duplicate IDs instead, with the reason.")
+        bool, typer.Option("--gaps", help="Show missing, late, duplicate and changed IDs instead, with the reason.")
     ] = False,
 ) -> None:
-    """Show the safe bound of each stream, with its rule, writers, sequence and lag."""
+    """Show the safe bound of each stream, the rule that determined it, and the positions of its writers.
+
+    The columns Sequence and Lag contain the last ID that the stream's sequence allocated, and the number of allocated
+    IDs beyond the bound.
+    """
     if history:
         show_history(format)
         return

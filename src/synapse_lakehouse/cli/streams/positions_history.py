@@ -15,7 +15,7 @@ from synapse_lakehouse.printable_text import to_printable
 
 _TABLE: Final = "audit.stream_watch"
 _CHART_SAMPLES: Final = 24
-"""Samples in the chart of a stream: two hours."""
+"""Number of samples in the chart of a stream, for two hours."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
 SUMMARY: Final = f"""
@@ -75,7 +75,7 @@ def _render_samples(rows: list[tuple[Any, ...]]) -> Table:
 
 
 def draw_bars(values: list[int | None]) -> str:
-    """Draw a bar for each value, scaled to the maximum; a dot for None."""
+    """Return a bar for each value, scaled to the maximum; a dot for None."""
     highest = max((value or 0 for value in values), default=0)
     steps = len(_BARS) - 1
     return "".join("·" if value is None else _BARS[value * steps // highest if highest else 0] for value in values)

@@ -21,7 +21,10 @@ class RoomProgress:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """Result of one chunk of a room. Its row counts include the chains of the chunk."""
+    """Result of one chunk of a room.
+
+    The row counts include the groups outside the chunk that are in the chains of its groups, and of the levels' heads.
+    """
 
     room: int
     first: int
@@ -51,7 +54,8 @@ def compress_chunks(
     :param rooms: codes of the rooms to compress; all if omitted.
     :param unfinished: last groups of chunks that an interrupted compression wrote in part. They are finished even if
         that adds rows.
-    :raises InvalidStateGroupsError: when a state would change; ``stored`` then contains only the chunks before.
+    :raises InvalidStateGroupsError: when a state would change; ``stored`` then contains only the changes of the chunks
+        before.
     """
     progress = dict(saved)
     queue: list[tuple[int, int]] = []

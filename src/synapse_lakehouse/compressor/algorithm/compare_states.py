@@ -12,7 +12,7 @@ from synapse_lakehouse.numba_jit import Int64Array
 
 
 def find_differing_groups(before: StateTables, after: StateTables) -> Int64Array:
-    """Return the IDs of groups that exist before and after, but with different states.
+    """Return the IDs of groups that exist in ``before`` and in ``after``, but with different states.
 
     :raises InvalidStateGroupsError: for groups that Synapse cannot have stored.
     """

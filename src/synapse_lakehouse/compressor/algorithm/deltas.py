@@ -59,7 +59,7 @@ def resolve_state(
 
 @cached_njit
 def count_delta_rows(state: Int32Array, base: Int32Array, maximum: int) -> int:
-    """Return the rows of the delta from ``base`` to ``state``; ``INFEASIBLE`` if impossible or above ``maximum``."""
+    """Count the rows of the delta from ``base`` to ``state``; ``INFEASIBLE`` if impossible or above ``maximum``."""
     rows = 0
     for start in range(0, len(state), _BLOCK):
         own, other = state[start : start + _BLOCK], base[start : start + _BLOCK]

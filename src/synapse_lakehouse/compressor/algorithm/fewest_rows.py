@@ -1,8 +1,8 @@
 """Strategy ``best``: find deltas with the fewest rows while no chain exceeds a limit.
 
-First, find the nearest base of each group: an older group with a small delta and without other keys. These bases form a
-forest, in which each ancestor of a group can be its base. Then apply binomial checkpointing to the long lines of this
-forest. On a line of equal steps this gives the minimum number of rows under the limit.
+First, find the nearest base of each group: an older group with a small delta, and without keys that the group lacks.
+These bases form a forest, in which each ancestor of a group can be its base. Then apply binomial checkpointing to the
+long lines of this forest. On a line of equal steps this gives the minimum number of rows under the limit.
 """
 
 from dataclasses import replace
@@ -31,10 +31,11 @@ _SLOTS = 64
 
 
 def minimize_rows(groups: StateGroups, in_range: BoolArray, max_chain: int) -> StateGroups:
-    """Store the groups ``in_range`` in fewer rows and in chains of at most ``max_chain`` groups.
+    """Store the groups ``in_range`` in fewer rows. No chain gets longer than ``max_chain`` groups.
 
     ``groups`` contains all predecessors of its groups. Groups that cannot be improved are not changed, so a second call
-    changes nothing. A group outside ``in_range`` gets no chain above the limit, unless its chain was too long before.
+    changes nothing. A chain that was too long before stays too long if only more rows can shorten it. Such chains are
+    left to ``limit_chains``.
 
     :raises InvalidStateGroupsError: when a state would change.
     """
@@ -92,7 +93,8 @@ def _choose_bases(
             total = cost + minimum_line_cost(length, max_chain - depths[base] - 1)
             if depths[base] < max_chain and total < least:
                 bases[head], least, pieces = base, total, 1
-            # ``parent`` is an ancestor of ``base``. The delta to it needs at most the rows on the path to it.
+            # ``parent`` is an ancestor of ``base``. A delta against ``parent`` needs at most the rows on the path to
+            # ``parent``.
             parent = bases[base]
             while base != parent:
                 cost += rows[base]

@@ -26,10 +26,10 @@ class GroupChunk:
 
 
 class GroupStore:
-    """The groups of some rooms. The cost of ``take`` and ``put`` grows with the chunk, not with the rooms."""
+    """The groups of some rooms. The cost of ``take_chunk`` and ``put_chunk`` grows only with the chunk."""
 
     def __init__(self, groups: StateGroups, present: BoolArray, rooms: Int32Array, copies: StateGroups) -> None:
-        """Create a store of groups from ``index_groups``; ``rooms`` has any code for a group not ``present``."""
+        """Create a store of groups from ``index_groups``. ``rooms``: room codes, arbitrary if not ``present``."""
         self.copies = copies
         self._ids, self._prev, self._present = groups.ids, groups.prev.copy(), present
         self._keys, self._events, self._end = groups.keys, groups.events, len(groups.keys)

@@ -1,4 +1,4 @@
-"""Levels of the strategy ``levels``, as in the settings and as saved. Imports no large package."""
+"""Levels of the strategy ``levels``, as in the settings and as saved. This module imports no large package."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -53,7 +53,7 @@ class PlannedGroups:
     steps: tuple[ChunkResult, ...]
     """Only for ``levels``: the result of each chunk."""
     deduplicated: BoolArray
-    """Groups with duplicate rows, which will be deleted."""
+    """Groups whose duplicate rows will be deleted."""
 
     @property
     def changed(self) -> BoolArray:

@@ -68,8 +68,9 @@ def index_groups(
 ) -> tuple[StateGroups, StateGroups, BoolArray]:
     """Index the tables: return the groups, the same groups with only their duplicate rows, and which groups exist.
 
-    Groups are in ``state_groups`` or in the edges; groups only in the edges do not exist any more. Rows of other groups
-    are ignored. ``state_groups_state`` has no unique key: the first of equal rows counts, the others are duplicates.
+    A group is in ``state_groups`` or in the edges. A group that is only in the edges no longer exists. Rows of other
+    groups are ignored. ``state_groups_state`` has no unique key: the first of equal rows counts, the others are
+    duplicates.
 
     :raises InvalidStateGroupsError: when a group has two predecessors, a predecessor that is not older (this includes
         cycles), or two events for one key.

@@ -84,7 +84,7 @@ class StoredRoom:
 
     @cached_property
     def group_rooms(self) -> GroupRooms:
-        """The room's groups that exist, with their rooms."""
+        """The groups of ``contents`` that exist, with their rooms."""
         return GroupRooms(self.contents, self.room_id)
 
     @property

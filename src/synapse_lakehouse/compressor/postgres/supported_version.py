@@ -1,4 +1,4 @@
-"""Refuse a database of a release of Synapse whose tables of state this version may not know."""
+"""Refuse a database if this version of the lakehouse may not know the state tables of its Synapse release."""
 
 from synapse_lakehouse.catalogue import Database, load_catalogue
 from synapse_lakehouse.postgres.access import preflight

@@ -29,7 +29,7 @@ _CONFLICTS: Final = (
 
 T = TypeVar("T")
 SaveProgress = Callable[[Connection, int], Callable[[], None]]
-"""Saves in the open transaction that all changes up to an index are written; its result is called after the commit."""
+"""Records, in the open transaction, that all changes up to an index are written. Call the result after the commit."""
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Pass S3 keys to a driver and, on one machine, to its Python workers.
 
 Spark copies ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY`` of a driver's environment into the configuration that
-it broadcasts. Therefore the keys have other names in a driver's environment. Its JVM also has them as system
-properties, which the AWS SDK reads first.
+it broadcasts. Therefore the keys have other names in a driver's environment. The driver's JVM also has the keys as
+system properties, which the AWS SDK reads first.
 """
 
 import os
@@ -27,7 +27,7 @@ AWS_KEYS: Final = {
 
 
 def hide_aws_keys(properties: Mapping[str, str]) -> None:
-    """Rename the keys in this process's environment, which a driver inherits. Keys in ``properties`` override them."""
+    """Rename the keys in this process's environment, which a driver inherits. Keys in ``properties`` replace them."""
     restore_aws_keys()
     variables = {names.aws: os.environ.pop(names.aws) for names in AWS_KEYS.values() if names.aws in os.environ}
     own_keys = {names.aws: properties[name] for name, names in AWS_KEYS.items() if name in properties}

@@ -50,7 +50,7 @@ def get_spark_properties(settings: Settings) -> dict[str, str]:
     """
     properties = object_store.remove_s3_keys(_properties(settings))
     if uses_rest_catalog(settings):
-        # For such a value, Iceberg's REST catalog reads the driver's environment.
+        # For a value ``env:NAME``, Iceberg's REST catalog reads this variable of the driver's environment.
         properties |= {name: f"env:{_variable(name)}" for name in _rest_secrets(settings)}
     return _named(properties)
 
@@ -67,7 +67,7 @@ def get_spark_properties_with_secrets(settings: Settings) -> dict[str, str]:
 
 
 def export_secrets(settings: Settings) -> None:
-    """Set the S3 keys and the secrets of a REST catalog in the environment of the driver that this process starts.
+    """Set the S3 keys and the secrets of a REST catalog in this process's environment, which its Spark driver inherits.
 
     :raises CatalogError: when the URI of a REST catalog is not valid.
     """

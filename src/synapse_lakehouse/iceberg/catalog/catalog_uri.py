@@ -35,8 +35,9 @@ _SERVER_TYPES: Final = {
 }
 _CONVERTED: Final = frozenset({"dbname", "host", "passfile", "password", "port", "user"})
 NO_OPTIONS: Final = " "
-"""Value of libpq's parameter ``options`` for a URI without it. Otherwise libpq uses PGOPTIONS, which is meant for the
-source and may change the search path. SQLAlchemy omits an empty value."""
+"""Value of libpq's parameter ``options`` for a URI without this parameter. Without a value, libpq uses PGOPTIONS, which
+is meant for the source and may change the search path. The value is a space, because SQLAlchemy omits an empty
+value."""
 _EXAMPLE: Final = "An example is postgresql://user:password@host:5432/iceberg"
 
 
@@ -67,7 +68,7 @@ def parse_libpq_uri(uri: str) -> dict[str, str]:
 def to_jdbc_url(parameters: Mapping[str, str]) -> str:
     """Return the URL for PostgreSQL's JDBC driver with the libpq ``parameters``, without user and password.
 
-    :raises CatalogError: when the driver lacks a parameter.
+    :raises CatalogError: when the URI names no TCP host, or the driver does not support a parameter.
     """
     hosts = parameters.get("host", "").split(",")
     if any(not host or host.startswith(("/", "@")) for host in hosts):

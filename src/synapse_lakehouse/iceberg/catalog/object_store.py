@@ -40,7 +40,7 @@ def get_catalog_properties(settings: Settings) -> dict[str, str]:
 
 
 def remove_s3_keys(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return ``properties`` without the keys of S3."""
+    """Return ``properties`` without the AWS credentials (``AWS_KEYS``)."""
     return {name: value for name, value in properties.items() if name not in AWS_KEYS}
 
 

@@ -16,7 +16,7 @@ _files: list[int] = []
 
 
 def write_pgpass_file(parameters: Mapping[str, str]) -> str | None:
-    """Return the path of a file with the password in the libpq ``parameters``; None without a password."""
+    """Return the path of a file with the password in libpq's ``parameters``; their ``passfile`` if there is none."""
     if "password" not in parameters:
         return parameters.get("passfile")
     user = parameters.get("user", "")

@@ -46,11 +46,11 @@ class Lease:
     seconds: int
 
     def acquire(self) -> tuple[str, ...]:
-        """Take the lease. Idempotent.
+        """Take the lease. A run that has the lease renews it.
 
-        :returns: branches of runs that crashed or did not finish, the latest last. This run's own branch may be
-            included. The caller resumes or drops the branches and then calls :meth:`settle`. If the caller crashes
-            before this call, the next holder gets the same branches.
+        :returns: branches of runs that crashed or did not finish, the branch of the latest holder last. This run's own
+            branch may be included. The caller resumes or drops the branches and then calls :meth:`settle`. If the
+            caller crashes before this call, the next holder gets the same branches.
         :raises LeaseError: when another run has the lease.
         """
         while True:
@@ -59,8 +59,8 @@ class Lease:
             if last.holder != self.holder and last.is_live(_now()):
                 raise LeaseError(
                     f"Run {last.holder} holds the lake lease until {last.until:%Y-%m-%d %H:%M:%S}Z, and may renew the "
-                    "lease. Meanwhile this run cannot change the tables. It has changed nothing. Wait until that run "
-                    "ends or, if it crashed, until the lease expires. Then run again."
+                    "lease. Meanwhile this run cannot change the tables. This run changed nothing. Wait until the "
+                    "other run ends or, if it crashed, until the lease expires. Then run again."
                 )
             crashed_branches = (*last.crashed, *([last.branch] if last.holder not in {"", self.holder} else []))
             crashed = tuple(branch for branch in dict.fromkeys(crashed_branches) if branch)
@@ -70,7 +70,8 @@ class Lease:
     def renew(self) -> None:
         """Extend the lease.
 
-        :raises LeaseError: when the lease expired, and another run took it and dropped the branch of this run.
+        :raises LeaseError: when the lease was released, or another run took the expired lease and dropped the branch of
+            this run.
         """
         self._extend(settled=False)
 

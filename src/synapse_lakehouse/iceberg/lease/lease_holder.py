@@ -1,4 +1,7 @@
-"""Read the holder of the lake lease from the summary of the newest snapshot of ``audit.leases``. Fast to import."""
+"""Read the holder of the lake lease from the summary of the newest snapshot of ``audit.leases``.
+
+This module is fast to import.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from typing import Final
 class LeaseHolder:
     """The holder of the lease, its branch, and the time at which the lease expires unless it is renewed.
 
-    ``crashed``: branches that crashed holders left, the latest last.
+    ``crashed``: branches that crashed holders left, the branch of the latest holder last.
     """
 
     holder: str

@@ -1,7 +1,7 @@
 """Compact a table: rewrite files with many or old deleted rows, and merge small files. The rows stay the same.
 
-The compaction writes to a branch. It compares the rows of the files that it replaced with the rows of the new files,
-and only then readers see the result.
+The compaction writes to a branch. Then it compares the rows of the files that it replaced with the rows of the new
+files. Readers see the result only if these rows are equal.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,16 +19,16 @@ from synapse_lakehouse.iceberg.write import input_fingerprint, tables
 MAX_DELETED_SHARE: Final = 0.3
 """Share of deleted rows from which on a file is rewritten, Iceberg's default.
 
-Files then have at most 1 / (1 - 0.3) = 1.4 times the size of their rows, and each deleted row causes the rewrite of at
-most (1 - 0.3) / 0.3 = 2.3 other rows.
+With this share, a file has at most 1 / (1 - 0.3) = 1.4 times the size of its remaining rows, and each deleted row
+causes the rewrite of at most (1 - 0.3) / 0.3 = 2.3 other rows.
 """
 
 MAX_SMALL_FILES: Final = 4
 """Maximum number of files of a similar size below Iceberg's target size. If a table has more, they are merged."""
 
 _MAX_APPENDED_FILES: Final = 50
-# Upper limits of similar sizes. The last is three quarters of Iceberg's target size. Without these steps, each merge
-# would rewrite all small files of a table, and most of their bytes many times.
+# Upper limits of the size classes within which files are merged. The last limit is three quarters of Iceberg's target
+# size. Without these classes, each merge would rewrite all small files of a table, and most of their bytes many times.
 _SMALL_BYTES: Final = (1 << 20, 8 << 20, 64 << 20, 384 << 20)
 _DELETE_FILE_PATH_ID: Final = 2147483546
 """Iceberg's field ID of the column of a position delete file with the path of the data file."""
@@ -39,8 +39,9 @@ def plan_compaction(
 ) -> dict[str, str] | None:
     """Return the options of Iceberg's rewrite of the table ``name`` as of ``snapshot_id``; None if no file needs it.
 
-    A file is rewritten if it has more deleted rows than MAX_DELETED_SHARE. All files with deleted rows are rewritten
-    if the table has message content, or if one of these files had deleted rows in the snapshot ``earlier`` already.
+    A file is rewritten if its share of deleted rows is at least MAX_DELETED_SHARE. All files with deleted rows are
+    rewritten if the table has message content, or if one of these files had deleted rows in the snapshot ``earlier``
+    already.
 
     :param earlier: snapshot of the oldest release that is retained; None if no such release has the table.
     """
@@ -94,7 +95,10 @@ def _count_candidates(
 
 
 def _read_deletes(spark: SparkSession, name: str, snapshot_id: int) -> DataFrame:
-    """Return data_path and deleted: the number of deleted rows by data file; NULL for files for several data files."""
+    """Return the columns data_path and deleted (number of deleted rows).
+
+    The data_path is NULL for a delete file that applies to several data files.
+    """
     least, greatest = (f.col(f"{bound}_bounds")[_DELETE_FILE_PATH_ID].cast("string") for bound in ("lower", "upper"))
     data_path = f.coalesce("referenced_data_file", f.when(least == greatest, least)).alias("data_path")
     files = read_rows_at(spark, f"{name}.delete_files", snapshot_id)

@@ -22,7 +22,7 @@ from synapse_lakehouse.iceberg.read.sql_text import quote_literal, quote_table_n
 
 
 class ContentState(StrEnum):
-    """Whether content in a file is still in the release, was replaced, or belongs to a purged event."""
+    """The state of content in a file: in the release, there without its event, replaced, or of a purged event."""
 
     IN_SOURCE = "message content"
     LEFT_BEHIND = "content without its event"
@@ -75,7 +75,8 @@ class ErasureScan:
         if events := self.files.get("bronze.events"):
             self._add_sent(events, "sender = {user}")
         for table, files in self.files.items():
-            # The row of bronze.events may be in no file: the source lost it, or maintenance deleted its file first.
+            # An event's row of bronze.events may be in no file: the source lost the row, or maintenance deleted its
+            # file first.
             if {"event_id", "json"} <= set(self._columns(table)):
                 self._add_sent(files, _IS_BY)
 
@@ -125,7 +126,7 @@ class ErasureScan:
             yield FoundContent(table, ContentState(state), events, tuple(sorted(files)))
 
     def _create_view(self, table: str) -> bool:
-        """Create a view of ``table`` at the release, or of its present rows if it is unbranched; False if absent."""
+        """Create a view of ``table`` at the release, or now if it is unbranched; return False if it is absent."""
         if table not in self.release.tables and not is_unbranched(table):
             return False
         duckdb_reader.create_views(self.connection, self.settings, self.release, [table])
@@ -173,7 +174,7 @@ HAS_CONTENT: Final = {
     + " or ".join(
         f"coalesce({condition}, false)"
         for condition in (
-            # An event or ``unsigned`` of another type may contain any text.
+            # An event, ``content`` or ``unsigned`` that is no JSON object may contain any text.
             *(f"json_type(json, '{path}') not in ('OBJECT', 'NULL')" for path in ("$", "$.content", "$.unsigned")),
             f"if(json_extract_string(json, '$.type') = 'm.room.redaction', {_other_keys('$.content', ['redacts'])}"
             f" or {_is_text('$.content.redacts')}, len(json_keys(json, '$.content')) > 0)",

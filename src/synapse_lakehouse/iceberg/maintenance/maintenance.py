@@ -34,7 +34,7 @@ def select_retained_releases(published: Sequence[Release], since: datetime) -> l
 
 
 def maintain_unbranched_table(spark: SparkSession, name: str) -> int:
-    """Merge small files of an unbranched table, and expire all but its last snapshot; return the number of expired."""
+    """Merge small files of an unbranched table and expire old snapshots; return the number of expired snapshots."""
     # The lease log is not compacted, because its newest snapshot records the lease.
     if name != lease.LEASES_TABLE:
         compaction.merge_small_files(spark, name)

@@ -24,7 +24,7 @@ _METADATA_FILE: Final = ".metadata.json"
 
 
 class SharedWarehouseError(LakehouseError):
-    """The folder of a table contains files of another table. No file was deleted."""
+    """The folder of a table contains files of another table. No file was deleted in this folder."""
 
     def __init__(self, metadata: str) -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class SharedWarehouseError(LakehouseError):
 
 
 class MissingFilesError(LakehouseError):
-    """A table refers to a file that is not in its folder. No file was deleted."""
+    """A table refers to a file that is not in its folder. No file was deleted in this folder."""
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__(
@@ -61,7 +61,7 @@ class DeletedFiles:
 def delete_orphan_files(
     spark: SparkSession, io_properties: Mapping[str, str], limits: Mapping[str, datetime]
 ) -> DeletedFiles:
-    """Delete the orphan files of the tables ``limits`` that are older than the table's limit.
+    """Delete the orphan files of each table in ``limits`` that are older than the table's limit.
 
     :param io_properties: properties of the catalog, without secrets.
     """
@@ -133,7 +133,7 @@ def _compare_files(
 
 
 def _list_files(properties: dict[str, str], folder: tuple[str, str, int]) -> Iterator[tuple[str, str, int, bool]]:
-    """Yield table, location, bytes and whether it is old of each file below a table's location, for a Spark task."""
+    """For each file below a table's location, yield table, location, bytes and whether the file is old."""
     # A worker inherits the AWS keys from the driver, under other names.
     aws_keys.restore_aws_keys()
     name, location, limit = folder
@@ -141,7 +141,7 @@ def _list_files(properties: dict[str, str], folder: tuple[str, str, int]) -> Ite
     scheme, host, path = io.parse_location(location)
     prefix = f"{scheme}://" if host else f"{scheme}:"
     for file in io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True)):
-        # Hadoop hides its checksums, and deletes them with their files.
+        # Hadoop hides its checksum files, and deletes each with its data file.
         if file.is_file and not (file.base_name.startswith(".") and file.extension == "crc"):
             yield name, f"{prefix}{file.path}", file.size, file.mtime_ns < limit * 1_000_000
 

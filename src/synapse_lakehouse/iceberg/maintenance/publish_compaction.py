@@ -74,7 +74,8 @@ def compact_and_publish(
 def _plan(spark: SparkSession, name: str, retained: Sequence[Release]) -> dict[str, str] | None:
     """Return the options of a table's compaction; None if the table needs no compaction.
 
-    If an earlier compaction crashed before its release, main is at the compacted snapshot. The next run publishes it.
+    If an earlier compaction crashed before its release, main is at the compacted snapshot. The next run publishes this
+    snapshot.
     """
     table, head = load_iceberg_table(spark, name), retained[-1].tables[name]
     current = table.currentSnapshot()

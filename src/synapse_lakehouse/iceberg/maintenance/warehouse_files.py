@@ -23,7 +23,7 @@ class UnreadableFiles:
 
 
 def list_parquet_files(connection: DuckDBPyConnection, settings: Settings) -> dict[str, list[str]]:
-    """Return all Parquet files below the warehouse by table (``bronze.events``), that is, by the table's folder.
+    """Return all Parquet files below the warehouse, by the table (``bronze.events``) in whose folder they are.
 
     If the catalog has no table for a folder, the key is the name of the folder.
 
@@ -46,7 +46,7 @@ def list_parquet_files(connection: DuckDBPyConnection, settings: Settings) -> di
 def split_readable_files(
     connection: DuckDBPyConnection, settings: Settings, files: Mapping[str, Collection[str]]
 ) -> tuple[dict[str, list[str]], list[UnreadableFiles]]:
-    """Split ``files`` (by table) into readable files, and files without a footer, which a writer adds last.
+    """Split ``files`` (by table) into readable files, and files without a footer. Writers add the footer last.
 
     A file that was deleted meanwhile is in neither result.
     """
@@ -92,5 +92,5 @@ def _quote_path(path: str) -> str:
 
 
 def _escape_pattern(path: str) -> str:
-    """The pattern that matches only ``path``, because DuckDB's functions expect patterns."""
+    """Return the pattern that matches only ``path``, because DuckDB's functions expect patterns."""
     return re.sub(r"([*?\[])", r"[\1]", path)

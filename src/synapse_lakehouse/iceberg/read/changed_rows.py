@@ -55,7 +55,7 @@ def read_changed_rows(spark: SparkSession, name: str, before: int | None, after:
 def read_rows_changed_since(spark: SparkSession, table: Table, before: int, after: int) -> DataFrame | None:
     """Return the rows that changed from one Iceberg snapshot to a later one, with columns of :func:`read_changed_rows`.
 
-    Compactions in between are left out. The result is None if a snapshot in between has expired.
+    Compactions between these snapshots are left out. The result is None if a snapshot between them has expired.
     """
     steps = list(_list_steps(table, before, after))
     if not steps or steps[-1][0] != before:

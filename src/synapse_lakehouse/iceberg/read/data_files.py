@@ -1,6 +1,6 @@
 """Read Parquet files that were written for an Iceberg table.
 
-Spark's own reader of Parquet cannot open files in object stores: Iceberg's file access can.
+Spark's own Parquet reader cannot open files in object stores. Iceberg's file access can.
 """
 
 from collections.abc import Iterable

@@ -144,9 +144,9 @@ def create_views(
 ) -> None:
     """Create views of the tables and views ``names`` (such as ``gold.events``). Names that the lake lacks are skipped.
 
-    With ``release``, tables are read at the release's Iceberg snapshots, and views have the SQL that it recorded.
-    Without it, tables are read on main, and views have the SQL of the catalog. Unbranched tables are read as they are
-    now.
+    With ``release``, tables are read at the release's Iceberg snapshots, and views have the SQL that the release
+    recorded. Without ``release``, tables are read on main, and views have the SQL of the catalog. Unbranched tables are
+    read as they are now.
 
     :raises LakeReadError: when a table cannot be read, for example because its snapshot has been expired.
     """
@@ -164,7 +164,7 @@ def create_views(
 def iterate_view_definitions(
     connection: DuckDBPyConnection, settings: Settings, release: Release | None, names: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield name and SELECT of each view of :func:`create_views`. The views that a SELECT reads come before it."""
+    """Yield name and SELECT of each view of :func:`create_views`. Views that a SELECT reads come first."""
     entries = list_catalog_entries(settings)
     visited = set[str]()
 
@@ -202,7 +202,7 @@ def _definition(
 def set_release_variables(connection: DuckDBPyConnection, release: Release) -> None:
     """Set DuckDB's variables ``release`` (number), ``run`` (run ID) and ``audited_until`` (time) for ``release``.
 
-    Audit rows of the run after ``audited_until`` belong to another try, which may be unpublished.
+    Rows that the run wrote to audit tables after ``audited_until`` belong to another try, which may be unpublished.
     """
     connection.execute(
         f"set variable release = {int(release.number)}; set variable run = {quote_literal(release.run_id)};"

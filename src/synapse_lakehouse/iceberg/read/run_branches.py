@@ -17,7 +17,7 @@ from synapse_lakehouse.iceberg.read.catalog_entries import CatalogEntry, list_ca
 
 @dataclass(frozen=True)
 class RunBranch:
-    """The branch of a run: the tables with this branch, its last write, and Airflow's run ID if known."""
+    """The branch of a run: the tables with this branch, the time of its last write, and Airflow's run ID if known."""
 
     name: str
     tables: tuple[str, ...]

@@ -28,7 +28,8 @@ _FIXED: Final = {
     "spark.executorEnv.MALLOC_ARENA_MAX": "1",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(8 << 20),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(8 << 20),
-    # Larger data of this process become an RDD, because Spark's optimiser would scan a local relation repeatedly.
+    # Above this size, data of this process become an RDD, because Spark's optimiser would scan a local relation
+    # repeatedly.
     "spark.sql.execution.arrow.localRelationThreshold": "4MB",
 }
 
@@ -51,8 +52,8 @@ class SparkPropertiesError(LakehouseError):
 def create_spark_session(name: str, settings: Settings, branch: str | None = None) -> SparkSession:
     """Return the Spark session of this process. With ``branch``, it reads and writes that branch of branched tables.
 
-    Inside spark-submit, the submitter sets the master and the driver's class path. Otherwise Spark runs on all cores of
-    this machine. If a session is running, it switches to the branch.
+    Inside spark-submit, the submitter sets the master and the driver's class path. Otherwise the master is
+    SPARK_MASTER, or by default all cores of this machine. An existing session switches to the branch.
     """
     # PySpark reads the workers' Python from the environment only.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -112,7 +113,7 @@ def get_session_properties(master: str, settings: Settings) -> dict[str, str]:
     own |= spark_network.get_network_properties(master, settings)
     if refused := sorted(own.keys() & settings.lakehouse_spark_properties.keys()):
         raise SparkPropertiesError(
-            f"LAKEHOUSE_SPARK_PROPERTIES sets {', '.join(refused)}, which the lakehouse sets itself. Remove this part."
+            f"LAKEHOUSE_SPARK_PROPERTIES sets {', '.join(refused)}, which the lakehouse sets itself. Remove it."
         )
     # Small tables need few partitions. Adaptive execution merges small partitions and splits skewed ones.
     if spark_network.is_local(master):
@@ -124,7 +125,7 @@ def get_session_properties(master: str, settings: Settings) -> dict[str, str]:
 
 
 def _count_executor_cores(properties: Mapping[str, str]) -> int:
-    """Return the cores of all executors as far as ``properties`` limits them, else 0."""
+    """Return the maximum number of cores of all executors according to ``properties``; 0 without a limit."""
 
     def number(name: str) -> int:
         value = properties.get(name, "")

@@ -24,9 +24,9 @@ def drop_branch(catalog: Catalog, branch: str, names: Collection[str] | None = N
 
 
 def resume_branch(catalog: Catalog, crashed: Sequence[str], branch: str) -> None:
-    """Continue ``branch`` of bronze tables, or create it from the latest ``crashed`` branch; drop all other branches.
+    """Continue ``branch`` of bronze tables, or create it from the latest ``crashed`` branch; drop crashed branches.
 
-    The caller holds the lease.
+    A crashed branch that is continued stays. The caller holds the lease.
     """
     for table in load_run_tables(catalog):
         refs, is_bronze = table.refs(), table.name()[0] == "bronze"
@@ -44,7 +44,7 @@ def restore_release(catalog: Catalog, tables: Mapping[str, int]) -> list[str]:
     A run that stopped while it published leaves some tables ahead. Incremental copies and builds rely on tables that
     all belong to the newest release. The caller holds the lease.
 
-    :param tables: Iceberg snapshot ID of each table in the newest release. Another table stays as it is.
+    :param tables: Iceberg snapshot ID of each table in the newest release. Other tables stay as they are.
     """
     restored = []
     for table in load_run_tables(catalog):
@@ -67,7 +67,7 @@ def has_content_of(table: Table, snapshot_id: int | None) -> bool:
 
 
 def list_run_tables(catalog: Catalog) -> list[str]:
-    """Return the tables that runs write on branches: all except audit tables and the replication tap's commands."""
+    """Return the tables that runs write on branches: all except the unbranched tables (:func:`is_unbranched`)."""
     names = [".".join(name) for schema in SCHEMAS for name in catalog.list_tables(schema)]
     return [name for name in names if not is_unbranched(name)]
 

@@ -41,7 +41,7 @@ _RENAMED_COLUMNS: Final = {
     },
     COMPRESSION_RUNS_TABLE: {"groups_left": "groups_skipped"},
 }
-"""By retained table, the present names of columns by their names in earlier formats."""
+"""For each retained table: the present name of each column, by the column's name in earlier formats."""
 _RENAMED_OUTCOMES: Final = {"partly": "partial", "left": "skipped", "put_back": "restored"}
 
 

@@ -38,7 +38,7 @@ def find_branch_snapshot(table: Table | None, branch: str) -> Snapshot | None:
 
 
 def find_branch_snapshot_id(table: Table | None, branch: str) -> int | None:
-    """Return the ID of :func:`find_branch_snapshot`; None if there is no snapshot."""
+    """Return the ID of the snapshot that a reader on ``branch`` reads; None if there is no snapshot."""
     snapshot = find_branch_snapshot(table, branch)
     return snapshot.snapshot_id if snapshot else None
 

@@ -13,7 +13,7 @@ def delete_keys(
 ) -> tuple[int, int]:
     """Delete the rows of ``name`` whose key is in ``keys``; return their number and the new snapshot ID.
 
-    NULL equals NULL.
+    In the comparison, NULL equals NULL.
 
     :param branch: the session's branch. It must exist.
     :param keys: the key columns of the table; keys may repeat.

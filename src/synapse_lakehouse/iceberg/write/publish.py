@@ -79,7 +79,7 @@ def create_views(spark: SparkSession, views: Mapping[str, str]) -> None:
         for name, sql in views.items():
             spark.sql(f"create or replace view {name} as {sql}")
     except UnsupportedOperationException:
-        log.warning("The REST catalog does not support views, so only the command lakehouse can query %s", [*views])
+        log.warning("The REST catalog does not support views, so only `lakehouse query` can read %s", [*views])
 
 
 def append_release(catalog: Catalog, release: Release) -> None:
@@ -128,7 +128,7 @@ def require_unchanged_bronze(catalog: Catalog, run: Run, branched: Iterable[Tabl
 
 
 def fast_forward_main(spark: SparkSession, name: str, branch: str, tag: str) -> int | None:
-    """Move main of a table to ``branch`` if it exists, tag it and drop the branch; return the snapshot ID of main."""
+    """Move main of a table to ``branch`` (if present), tag main, drop the branch; return the snapshot ID of main."""
     table = load_iceberg_table(spark, name)
     refs = table.refs()
     if refs.containsKey(branch):

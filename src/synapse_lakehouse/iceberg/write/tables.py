@@ -79,7 +79,7 @@ _NOT_RETRIED: Final = {"commit.retry.num-retries": "0"}
 
 
 def get_arrow_schema(table: catalogue.Table) -> pa.Schema:
-    """Return the columns of ``bronze.<table>``. All may be NULL: invalid source rows are copied, and then validated."""
+    """Return the columns of ``bronze.<table>``. All are nullable: invalid rows are copied, and then validated."""
     return pa.schema([(column.name, ARROW_TYPES[column.data_type]) for column in table.columns])
 
 

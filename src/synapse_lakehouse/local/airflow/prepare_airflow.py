@@ -109,7 +109,7 @@ def prepare_airflow(
 def end_test_runs(airflow: PreparedAirflow, run_id: str | None = None) -> None:
     """Mark stopped runs of `airflow dags test` as failed. Otherwise a scheduler would continue them.
 
-    :param run_id: the stopped run; by default all test runs. No test run may be running then.
+    :param run_id: the stopped run; by default all test runs, none of which may be running.
     """
     metadata = urlsplit(airflow.environment[_DATABASE])._replace(scheme="postgresql").geturl()
     stopped = (
@@ -170,7 +170,10 @@ def _with_driver(driver: str, uri: str) -> str:
 
 
 def _migrate_database(airflow: PreparedAirflow, server: EmbeddedServer) -> None:
-    """Migrate the metadata database to this version of Airflow, and create the pools. The comment records both."""
+    """Migrate the metadata database to this version of Airflow, and create the pools.
+
+    A comment on the database records that both are done.
+    """
     name, prepared = services.AIRFLOW_DATABASE, f"{version('apache-airflow')}, pools {', '.join(POOLS)}"
     if server.comment(name) == prepared:
         return

@@ -73,7 +73,7 @@ def get_server_environment() -> dict[str, str]:
 
 
 def build_account_command(arguments: Sequence[str]) -> list[str]:
-    """Return ``arguments`` as a command that runs as the server's account, in the folder of the programs."""
+    """Return ``arguments`` as a command that runs as the server's account; unchanged if there is no account."""
     account = ensure_server_account()
     if account is None:
         return list(arguments)

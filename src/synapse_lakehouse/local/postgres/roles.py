@@ -19,7 +19,8 @@ def ensure_owner(server: EmbeddedServer, database: str) -> str:
         server.create_database(database)
     password, is_new = _read_or_generate_password(server, database)
     if is_new or owned != (True,):
-        # In its own database, the role could make the superuser run functions.
+        # The statements run in the superuser's database: in its own database, the role could make the superuser run
+        # functions.
         with psycopg.connect(server.dsn()) as connection:
             _create_role(connection, database, password)
             _restrict_connections(connection, database)
@@ -68,8 +69,8 @@ def _restrict_connections(connection: psycopg.Connection[tuple[object, ...]], da
 def _read_or_generate_password(server: EmbeddedServer, role: str) -> tuple[str, bool]:
     """Return the role's password, and whether it is new, because its file is absent or damaged.
 
-    The caller writes the file of a new password after the role has it. If it is stopped in between, the next call
-    generates another password.
+    The caller writes the file of a new password after the role has it. If the caller is stopped in between, the next
+    call generates another password.
     """
     password = read_private_text(server.password_file(role))
     return password or secrets.token_urlsafe(24), not password

@@ -32,5 +32,8 @@ def find_absent_objects(catalogue: Catalogue, connection: psycopg.Connection[tup
 
 
 def read_source_catalogue(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> Catalogue:
-    """Return the catalogue as the connected database has it: see :meth:`Catalogue.restrict_to_source`."""
+    """Return the catalogue without the tables that the connected database lacks (:func:`find_absent_objects`).
+
+    Columns that the database lacks have a constant value.
+    """
     return catalogue.restrict_to_source(find_absent_objects(catalogue, connection))

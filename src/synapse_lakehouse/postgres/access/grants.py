@@ -19,7 +19,8 @@ SPARE_CONNECTIONS: Final = 4
 class Grant:
     """The right to SELECT from ``columns`` of a table, or from a sequence. A sequence has no ``columns``.
 
-    * ``evolving``: columns that some releases of Synapse lack; ``is_evolving``: some lack the table or sequence.
+    * ``evolving``: columns that some releases of Synapse lack.
+    * ``is_evolving``: whether some releases of Synapse lack the table or sequence.
     """
 
     kind: Literal["table", "sequence"]
@@ -59,10 +60,10 @@ SCHEMA_TABLES: Final = (
 """Tables that Synapse creates in each of its databases, and the columns that show the release."""
 
 COMPAT_VERSION: Final = Grant("table", "schema_compat_version", ("compat_version",))
-"""Read only in a database of a later release of Synapse than the catalogue knows."""
+"""The lakehouse reads this table only in a database of a later release of Synapse than the catalogue knows."""
 
 BACKGROUND_UPDATES: Final = Grant("table", "background_updates", ("depends_on", "ordering", "update_name"))
-"""Read by ``lakehouse doctor``."""
+"""``lakehouse doctor`` reads this table."""
 
 
 def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
@@ -73,8 +74,8 @@ def list_required_grants(catalogue: Catalogue) -> Iterator[Grant]:
 def list_allowed_grants(catalogue: Catalogue, *, has_secrets: bool) -> Iterator[Grant]:
     """Yield all grants that the role may have.
 
-    These are the grants of :func:`list_required_grants`, those that only ``lakehouse replicate serve`` needs, and those
-    for the check of a database of a later release of Synapse.
+    These are the grants of :func:`list_required_grants`, the grants that only ``lakehouse replicate serve`` needs, and
+    the grants for the checks of ``lakehouse doctor`` and of databases of later releases of Synapse.
 
     :param has_secrets: whether to include columns with secrets. The lakehouse does not read the rows with the secrets.
     """
@@ -106,7 +107,7 @@ def build_grants_sql(
     The SQL is one transaction. Run it again after every upgrade, as the owner of Synapse's tables with CREATEROLE.
 
     :param role: a plain lower-case name.
-    :param extra: further tables. The role may read all columns of those that exist.
+    :param extra: further tables. If such a table exists, the role may read all of its columns.
     :param has_secrets: as in :func:`list_allowed_grants`.
     """
     limit = settings.lakehouse_source_connections + SPARE_CONNECTIONS
@@ -131,7 +132,7 @@ def build_grants_sql(
 
 
 def _refuse_earlier_versions(catalogue: Catalogue) -> list[str]:
-    """Return a statement that fails with an explanation if the schema is too old, so that tables would be missing."""
+    """Return the lines of a statement that fails with an explanation if the schema is too old."""
     sentence = catalogue.explain_earlier_version("%").replace("'", "''")
     return [
         "DO $$ DECLARE actual int; BEGIN",

@@ -76,8 +76,9 @@ def check_source(settings: Settings, declared: Catalogue) -> list[SourceSchema]:
 def check_state_database(connections: Sequence[Connection], catalogues: Sequence[Catalogue]) -> None:
     """Compare the database of SYNAPSE_STATE_DSN with main, unless a table of the comparison cannot be copied.
 
-    :param connections: to main and to the state database; ``catalogues``: their tables that can be copied.
-    :raises SourceError: when they belong to different homeservers, or are the same database.
+    :param connections: a connection to main, and one to the state database.
+    :param catalogues: the tables of main, and those of the state database, that can be copied.
+    :raises SourceError: when the databases belong to different homeservers, or are the same database.
     """
     main, state = connections
     if problem := explain_same_database(main, state):
@@ -109,9 +110,9 @@ def check_source_database(
 def require_supported_version(
     connection: Connection, catalogue: Catalogue, grants: Sequence[Grant] = SCHEMA_TABLES
 ) -> int:
-    """Return the schema version of the database. Log a warning, once in a process, if it is a later one.
+    """Return the schema version of the database. If the catalogue has an earlier version, log a warning once.
 
-    :param grants: the tables with the version that the role may read.
+    :param grants: as in :func:`read_schema_version`.
     :raises SourceError: when the version is not supported, or cannot be read.
     """
     version = read_schema_version(connection, catalogue.databases, grants)
@@ -132,7 +133,7 @@ def explain_unsupported_version(connection: Connection, catalogue: Catalogue, ve
 
     A later version than the catalogue's can be copied if Synapse declares it compatible and nothing is missing.
 
-    :raises SourceError: when the role may not read a later database's compatibility.
+    :raises SourceError: when the version is later, and the role may not read ``schema_compat_version``.
     """
     newest = catalogue.newest_schema_version
     if version < catalogue.oldest_schema_version:
@@ -143,16 +144,16 @@ def explain_unsupported_version(connection: Connection, catalogue: Catalogue, ve
         raise SourceError("\n".join(problems))
     row = connection.execute("select compat_version from schema_compat_version").fetchone()
     if row is None or row[0] > newest:
-        reason = f"Synapse declares it incompatible with version {newest}"
+        reason = f"Synapse declares this schema incompatible with version {newest}"
     else:
         drifts = [drift for drift in find_drift(catalogue, connection) if drift.kind != "missing_unique_key"]
         names = ", ".join(drift.table + (f".{drift.column}" if drift.column else "") for drift in drifts)
-        reason = f"it lacks or changes {names}"
+        reason = f"this schema lacks or changes {names}"
         if not drifts:
             return None
     return (
-        f"This database has Synapse's schema version {version}, of which this version of the lakehouse cannot make a "
-        f"complete copy because {reason}: upgrade the lakehouse, next time before Synapse."
+        f"This version of the lakehouse cannot completely copy a database with Synapse's schema version {version}, "
+        f"because {reason}: upgrade the lakehouse (next time, before you upgrade Synapse)."
     )
 
 
@@ -161,9 +162,9 @@ def read_schema_version(
 ) -> int:
     """Return the SCHEMA_VERSION that Synapse stored in the database.
 
-    :param databases: the stores that the database must have.
-    :param grants: the tables that the role must be able to read, schema_version among them.
-    :raises SourceError: when the database lacks one of them, or has no readable version.
+    :param databases: the parts, main or state, whose tables the database must have.
+    :param grants: the tables that the role must be able to read, among them ``schema_version``.
+    :raises SourceError: when the database lacks such a table, the role may not read one, or there is no version.
     """
     rows = connection.execute(
         "select name, to_regclass(name) is not null, current_database() from unnest(%s::text[]) as name",
@@ -252,8 +253,8 @@ def _explain_wrong_database(exists: Mapping[str, bool], name: str, databases: Se
         )
     if (missing := without[Database.STATE]) and Database.STATE in databases:
         return (
-            f"The database {name} has no {', '.join(missing)}: set SYNAPSE_STATE_DSN to the database with the state, "
-            "which `databases` in homeserver.yaml names, or restore these tables if there is none."
+            f"The database {name} has no {', '.join(missing)}. If `databases` in homeserver.yaml names another "
+            "database for the state, set SYNAPSE_STATE_DSN to it. Otherwise restore these tables."
         )
     return None
 

@@ -87,7 +87,7 @@ PostgreSQL has no way to revoke NOTIFY, advisory locks, or the right of a sessio
 def build_hardening_sql(role: str) -> str:
     """Return SQL that revokes :data:`PUBLIC_RIGHTS` in the current database from all roles except Synapse's role.
 
-    Each statement is independent of the others. Only a superuser can run them, because it owns PostgreSQL's functions.
+    Each statement is independent of the others. Only a superuser can run them, because a superuser owns the functions.
 
     :param role: a plain lower-case name. Rights that were granted directly to this role are revoked, too.
     """

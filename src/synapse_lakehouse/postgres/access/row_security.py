@@ -24,7 +24,7 @@ def find_hidden_rows(connection: Connection, tables: Collection[str]) -> list[st
     disable = " ".join(f"ALTER TABLE {name} DISABLE ROW LEVEL SECURITY;" for name in names)
     return [
         f"Row-level security hides rows of {', '.join(names)} from the role {role}, so a copy could lack them. As a "
-        f"superuser run: ALTER ROLE {role} BYPASSRLS; Or disable it as the owner of the tables, because Synapse does "
-        f"not use it: {disable} A policy for the role does not suffice, because PostgreSQL does not report whether a "
-        "policy hides rows."
+        f"superuser run: ALTER ROLE {role} BYPASSRLS; Or disable row-level security, which Synapse does not use, as "
+        f"the owner of the tables: {disable} A policy for the role does not suffice, because "
+        "PostgreSQL does not report whether a policy hides rows."
     ]

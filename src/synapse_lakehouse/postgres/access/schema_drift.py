@@ -2,7 +2,7 @@
 
 Every role may read the system catalogs. The lakehouse never reads tables and columns that the catalogue does not list.
 ``excluded_columns.txt`` lists the columns that are left out on purpose, one table per line. An operator should review
-columns in neither list.
+columns that neither the catalogue nor this file lists.
 """
 
 from collections import defaultdict
@@ -185,7 +185,7 @@ def read_table_layouts(catalogue: Catalogue, connection: psycopg.Connection[tupl
 def find_unknown_objects(catalogue: Catalogue, connection: psycopg.Connection[tuple[Any, ...]]) -> list[str]:
     """Return tables (``threads``) and columns (``events.depth``) that are new to this version of the lakehouse."""
     listed = read_excluded_columns()
-    # Each of several databases has further tables of Synapse, or former ones.
+    # If Synapse has several databases, each database also contains, or once contained, tables of the other part.
     has_all = len(catalogue.databases) == len(Database)
     for table in (catalogue if has_all else load_catalogue()).tables:
         listed.setdefault(table.name, set()).update(name for column in table.columns for name in column.source_columns)

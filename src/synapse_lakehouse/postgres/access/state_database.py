@@ -9,7 +9,8 @@ from synapse_lakehouse.postgres.connection import Connection
 _SAMPLE_ROWS: Final = 200
 """Rows that are read from each end of ``event_to_state_groups``, so that the comparison takes milliseconds."""
 
-# Both parts read Synapse's index on state_group. A backup, or a standby that lags, also has the oldest groups.
+# Both parts of the union read Synapse's index on state_group. A state database from a backup, or on a standby that
+# lags, lacks the newest groups, but has the oldest.
 _NAMED_GROUPS_SQL: Final = """
 select distinct state_group, room_id from (
   (select event_id, state_group from event_to_state_groups order by state_group desc limit %(rows)s)
@@ -60,7 +61,7 @@ def explain_other_database(state: Connection, written: Connection, setting: str)
         return None
     return (
         f"The database {written.info.dbname} of {setting} is not the database {state.info.dbname} of "
-        "SYNAPSE_STATE_DSN. Former state tables, such as those that a move of state left in main, would be rewritten. "
+        "SYNAPSE_STATE_DSN, so its state tables may be leftovers that Synapse no longer reads. "
         f"Nothing was changed. Set {setting} to the database with the data_stores state, which `databases` in "
         "homeserver.yaml names, or correct SYNAPSE_STATE_DSN."
     )
@@ -77,8 +78,8 @@ def explain_foreign_state(main: Connection, state: Connection, setting: str) -> 
 
     One group in the right room suffices: ``state`` may then be the state database. Even if the state database was set
     back and Synapse assigns IDs again, its oldest groups still have the rooms of their events. If ``state`` has none of
-    the groups, Synapse may have deleted them since the events were read. So this is proof only with groups of several
-    rooms.
+    the groups, Synapse may have deleted a room since the events were read. So the absence of all groups is proof only
+    if they belong to several rooms.
 
     :param setting: name of the setting with the DSN of ``state``, for the message.
     """

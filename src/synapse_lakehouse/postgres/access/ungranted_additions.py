@@ -13,9 +13,9 @@ log = get_printable_logger(__name__)
 
 
 def exclude_ungranted_additions(catalogue: Catalogue, connection: Connection) -> Catalogue:
-    """Return ``catalogue`` without tables, columns and streams that only later releases have and that are not granted.
+    """Return ``catalogue`` without the tables, columns and streams that an upgrade added and the role may not read.
 
-    So the streams of the release before an upgrade can be observed until an operator runs the SQL of ``lakehouse
+    So the streams that existed before an upgrade can be observed until an operator runs the SQL of ``lakehouse
     grants``. A warning in the log contains the missing grants.
 
     :param catalogue: as the database has it (:func:`absent_objects.read_source_catalogue`).
@@ -23,15 +23,15 @@ def exclude_ungranted_additions(catalogue: Catalogue, connection: Connection) ->
     missing = find_ungranted_additions(catalogue, connection)
     if missing:
         log.warning(
-            "Synapse was upgraded, and the role may not read what the upgrade added. This task leaves it out. Run the "
-            "SQL of `lakehouse grants` again. %s",
+            "Synapse was upgraded, and the role may not read the tables and columns that the upgrade added. This task "
+            "leaves them out. Run the SQL of `lakehouse grants` again. %s",
             " ".join(missing.values()),
         )
     return exclude_additions(catalogue, missing)
 
 
 def find_ungranted_additions(catalogue: Catalogue, connection: Connection) -> dict[str, str]:
-    """Return a message with the GRANT statement for each ungranted addition of later releases.
+    """Return a message with the GRANT statement for each addition of an upgrade that the role may not read.
 
     The keys are names such as ``threads`` (a table or a sequence) and ``events.depth`` (a column).
     """
@@ -50,7 +50,7 @@ def find_ungranted_additions(catalogue: Catalogue, connection: Connection) -> di
 
 
 def exclude_additions(catalogue: Catalogue, missing: Collection[str]) -> Catalogue:
-    """Return ``catalogue`` without what ``missing`` names, as in :func:`find_ungranted_additions`."""
+    """Return ``catalogue`` without the additions in ``missing``: names as in :func:`find_ungranted_additions`."""
     if not missing:
         return catalogue
     tables = {

@@ -37,12 +37,12 @@ from pg_index join pg_class on pg_class.oid = indexrelid where indrelid = to_reg
 class BtreeIndex:
     """A B-tree index of ``table`` that can be checked, see :func:`read_indexes`.
 
-    * ``filenode``: changes when the index is rebuilt.
+    * ``filenode``: number of the index's file. A rebuilt index has another number.
     * ``entries``: PostgreSQL's estimate.
     * ``keys``: SQL of each key column, in order; ``types``: their types; ``nullable``: whether they may be NULL.
     * ``predicate``: SQL of the condition of a partial index.
-    * ``follows_bytes``: the order of the entries is that of the key's bytes, with NULL last, so any program can sort
-      rows in the order of the index.
+    * ``follows_bytes``: whether the entries are in the order of the key's bytes, with NULL last. Then any program can
+      sort rows in the order of the index.
     """
 
     name: str

@@ -14,11 +14,11 @@ GROUP_DIGITS: Final = 4
 def build_digest_query(
     rows: sql.Composed, hashed: Sequence[str], *, are_entries: bool, are_grouped: bool = False
 ) -> sql.Composed:
-    """Return the query of the digests of ``rows``: group, rows, first sum, second sum, wrong entries.
+    """Return the query of the digests of ``rows``. Its columns: group, rows, first sum, second sum, wrong entries.
 
     :param hashed: columns that identify a row.
     :param are_entries: whether ``rows`` are entries of an index, which have the column is_own.
-    :param are_grouped: whether there is a digest for each group of hashes; else one of all rows.
+    :param are_grouped: whether the query returns a digest for each group of hashes. If not, it returns one digest.
     """
     return sql.SQL("select {group}, count(*), {sums}, {not_own} from ({rows}) as hashed{by}").format(
         group=_group_sql() if are_grouped else sql.SQL("''"),

@@ -6,7 +6,7 @@ another key. Three observations find each wrong or missing entry of a range of k
 
 1. A row with a key outside the range: its entry is wrong.
 2. A row that a search for the row's own key does not return: its entry is wrong, and its own entry is missing.
-3. A row that occurs twice, or not at all, compared with the heap.
+3. A row of the heap that the scan returns twice, or not at all: an entry is wrong, or missing.
 
 A wrong entry points to a row outside or inside the range. If the row is outside, observation 1 finds the entry. If the
 row is inside, either its own entry exists, so that the row occurs twice (3), or its own entry is missing (2).
@@ -47,7 +47,7 @@ class KeySearch(Enum):
 
     EQUAL = "equal"
     ORDERED = "ordered"
-    """A comparison of the key columns as a row, in the order of the index. No index with other columns fits it."""
+    """A comparison of the key columns as a row, in the order of the index. PostgreSQL can use no other index for it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def choose_key_search(connection: Connection, index: BtreeIndex) -> KeySearch | 
 
 
 def reads_only(connection: Connection, query: sql.Composed, node_type: str, index: str | None = None) -> bool:
-    """Return whether PostgreSQL's plan of ``query`` reads tables by one type of node only, and by no other index."""
+    """Return whether PostgreSQL's plan of ``query`` reads tables only by nodes of ``node_type``, and only ``index``."""
     row = connection.execute(sql.SQL("explain (format json) ") + query).fetchone()
     assert row is not None
     scans = [node for node in _iterate_nodes(row[0][0]["Plan"]) if "Relation Name" in node or "Index Name" in node]
@@ -100,7 +100,7 @@ def build_entries_query(
 
 
 def build_heap_query(index: BtreeIndex, columns: Sequence[str] = ()) -> sql.Composed:
-    """Return the query of all rows that ``index`` should contain: columns of ``build_entries_query`` but is_own."""
+    """Return the query of all rows that ``index`` should contain: columns of ``build_entries_query`` except is_own."""
     return sql.SQL("select {columns} from {table} where {condition}").format(
         columns=_columns(index, columns), table=sql.Identifier(index.table), condition=index.condition
     )
@@ -210,7 +210,7 @@ def _same_key(index: BtreeIndex, search: KeySearch, null_places: set[int]) -> sq
 
 
 def _between(keys: Sequence[sql.Composable], values: Sequence[sql.Composable]) -> list[sql.Composable]:
-    """Return conditions that the columns have these values. Unlike equalities, they leave an ORDER BY meaningful."""
+    """Return conditions that the columns have these values. With equalities, PostgreSQL would drop the ORDER BY."""
     return [sql.SQL(f"{{}} {sign} {{}}").format(_row(keys), _row(values)) for sign in (">=", "<=") if keys]
 
 

@@ -34,7 +34,7 @@ def build_spark_condition(index: BtreeIndex, part: KeyRange) -> str:
 
 
 def to_spark_predicate(index: BtreeIndex) -> str | None:
-    """Return Spark's SQL of the condition of a partial index; None if Spark may evaluate it otherwise."""
+    """Return Spark's SQL of a partial index's condition; None if Spark may evaluate the condition differently."""
     condition = (index.predicate or "true").replace("::text", "")
     return condition if _PLAIN_CONDITION.fullmatch(condition) else None
 

@@ -143,7 +143,7 @@ class IndexScan:
     def _find_end(self, first: Key | None, count: int, until: float) -> Key | None:
         """Return the next key at least ``count`` entries after ``first``; None if there is none.
 
-        The query returns several keys, and the smallest counts: the row of a wrong entry may have a much later key.
+        The query returns several keys. The smallest is the result, because a wrong entry may return a much later key.
         """
         query = self._require_plan(build_next_keys_query(self.index, first, count))
         self._set_timeout(until)

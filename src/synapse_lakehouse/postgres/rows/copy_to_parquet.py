@@ -30,7 +30,7 @@ class ReadChunk:
     io_properties: dict[str, str]
 
     def __repr__(self) -> str:
-        return f"Chunk({self.folder})"
+        return f"ReadChunk({self.folder})"
 
 
 @dataclass(frozen=True)

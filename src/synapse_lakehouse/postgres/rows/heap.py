@@ -22,7 +22,7 @@ where filenode is not null
 class Heap:
     """The file of a table's rows; of a partitioned table, the files of all partitions.
 
-    * ``filenodes``: numbers of the files. A rewritten table has others.
+    * ``filenodes``: numbers of the files. A rewritten table has other numbers.
     * ``pages``: size of all files. ``largest_file_pages``: size of the largest file. Each file has its own page
       numbers, so a range of pages is read from each file.
     """
@@ -33,7 +33,7 @@ class Heap:
 
     @property
     def has_unique_ctids(self) -> bool:
-        """Whether a ctid identifies a row: rows of several partitions may have the same one."""
+        """Whether a ctid identifies a row. Rows of several partitions may have the same ctid."""
         return self.pages == self.largest_file_pages
 
     def count_pages(self, part: PageRange) -> int:

@@ -58,9 +58,11 @@ def build_is_json_sql(text: sql.Composable, server_version: int = OLDEST_SERVER_
     """Return the SQL condition that ``text`` (of the type text) can be cast to json. It is NULL for NULL.
 
     PostgreSQL 16 and later check a value without an error (``pg_input_is_valid``). For older versions regular
-    expressions replace each object or list of scalars by a scalar until one scalar remains. Both results are equal.
+    expressions replace each object or list of scalars by a scalar until one scalar remains. Both methods return the
+    same result.
 
-    Too many brackets may overflow the parser's stack. Such a text is invalid if deeper than :data:`_MAX_LEVELS`.
+    A text with too many brackets may overflow the parser's stack. Such a text counts as invalid if it is nested deeper
+    than :data:`_MAX_LEVELS`.
     """
     check = _BY_PATTERNS
     if server_version >= _WITH_INPUT_CHECK:

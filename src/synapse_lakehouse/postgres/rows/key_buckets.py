@@ -14,7 +14,7 @@ from synapse_lakehouse.catalogue import Table
 from synapse_lakehouse.postgres.connection import Connection
 
 _PREFIX_LENGTH: Final = 3
-"""IDs begin with a sigil, so there are 64² buckets of them."""
+"""IDs begin with a sigil, so a column of IDs has 64² buckets."""
 _BLOCK_SIZE: Final = 100_000
 
 

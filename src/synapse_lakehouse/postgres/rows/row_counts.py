@@ -27,7 +27,8 @@ group by name
 class RowCounts:
     """Number of rows and of changed rows in a table.
 
-    ``ctids``: ctids of the changed rows as a PostgreSQL array, if they are few; valid in the same snapshot only.
+    ``ctids``: ctids of the changed rows as a PostgreSQL array, if they are few. They are valid in the same PostgreSQL
+    snapshot only.
     """
 
     rows: int
@@ -37,7 +38,7 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class StreamIdCounts:
-    """Stream IDs of one writer in a table whose rows are only counted, not copied."""
+    """Counts of one writer's rows and stream IDs, in a table whose rows are only counted, not copied."""
 
     writer: str | None
     rows: int
@@ -53,7 +54,7 @@ def count_rows(connection: Connection, table: Table) -> int:
 
 
 def count_changed_rows(connection: Connection, table: Table, transaction: int, max_ctids: int = MAX_CTIDS) -> RowCounts:
-    """Count, in one scan, the visible rows of ``table`` and those that ``transaction`` or a later one wrote.
+    """Count, in one scan, the visible rows of ``table``, and the rows that ``transaction`` or a later one wrote.
 
     The visible rows come from PostgreSQL's statistics if ``track_counts`` is on, because an aggregate over all rows
     would add a third to the time of the scan. A cursor returns the ctids of the first changed rows. ``MOVE`` counts the
@@ -89,7 +90,8 @@ def count_stream_ids(connection: Connection, table: Table, stream_column: str) -
 def _read_scanned_rows(connection: Connection, table: Table) -> int | None:
     """Return the number of visible rows in this transaction's sequential scans of ``table``; None if unknown.
 
-    The number is unknown if a query may see fewer rows than the scan (row-level security) or more (inheritance).
+    The number is unknown if a query may see fewer rows than the scan (row-level security) or more (inheritance), or if
+    ``track_counts`` is off.
     """
     row = connection.execute(
         "select pg_stat_get_xact_tuples_returned(c.oid) from pg_class c join pg_am a on a.oid = c.relam and"

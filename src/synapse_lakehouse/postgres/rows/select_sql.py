@@ -187,7 +187,7 @@ def _replace_unsupported_escapes(source: sql.Identifier) -> sql.Composed:
     """Return JSON text that PostgreSQL can parse.
 
     JSON allows escapes of U+0000 and of unpaired surrogates, and other servers may send them, but PostgreSQL refuses
-    them. Each is replaced by the escape of U+FFFD.
+    them. The escape of U+FFFD replaces each of them.
     """
     return sql.SQL(
         "case when {source} ~ {bad} then regexp_replace({source}, {escaped}, {mended}, 'g') else {source} end"

@@ -1,7 +1,7 @@
 """End a copy that blocks another session, such as an upgrade of Synapse that changes a table.
 
-An upgrade that alters a table needs an ACCESS EXCLUSIVE lock. It waits until no copy reads the table, and Synapse's own
-statements queue behind it. Autovacuum never waits for such a lock.
+An upgrade that alters a table needs an ACCESS EXCLUSIVE lock. The upgrade waits until no copy reads the table, and
+Synapse's own statements queue behind the upgrade. Autovacuum never waits for such a lock.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,7 +16,8 @@ from synapse_lakehouse.postgres.connection import Connection, connect, read_serv
 from synapse_lakehouse.postgres.errors import ReadError, SourceError
 
 _POLL_SECONDS: Final = 5.0
-"""With the seconds in the query, less than the lock_timeout of the readers, which may queue behind the session."""
+"""Time between two checks. With the 2 s in the query, it is less than the lock_timeout of the readers, because readers
+may queue behind the blocked session."""
 
 _BLOCKED: Final = """
 select relation::regclass::text, pid from pg_locks

@@ -55,8 +55,8 @@ class PostgresSnapshot:
     * ``database``: main or state; main if one database has all tables.
     * ``name``: name by which other transactions import the snapshot.
     * ``server``: address of the server that has the snapshot (:func:`read_server_address`).
-    * ``replayed_until``: time up to which the database has all transactions; on a standby, that of the last replayed
-      commit.
+    * ``replayed_until``: time up to which the database has all transactions; on a standby, the time of the last
+      replayed commit.
     * ``fingerprints``: by table, the result of :func:`hash_select`.
     * ``drifted_tables``: tables that cannot be copied, with the reason; empty unless LAKEHOUSE_ON_DRIFT=partial.
     * ``absent_objects``: tables and columns of the catalogue that this release of Synapse lacks.
@@ -95,7 +95,7 @@ def export_snapshot(
     """Check the source, export a snapshot, and lock the tables against rewrites until the context ends.
 
     :param catalogue: the part of the catalogue that is in the database.
-    :param after: a snapshot of Synapse's other database. A standby first replays what its primary committed until then.
+    :param after: a snapshot of Synapse's other database. A standby first replays all commits before ``after``.
     :raises SourceError: when the database does not fit the catalogue, its tables are rewritten repeatedly, or a standby
         is behind ``after``.
     :raises ReadError: when a statement fails, or the connection is lost.
@@ -141,7 +141,7 @@ def import_snapshot(settings: Settings, snapshot: PostgresSnapshot) -> Iterator[
 
 
 def _take_complete_snapshot(connection: Connection, catalogue: Catalogue, settings: Settings) -> PostgresSnapshot:
-    """Take a snapshot that sees all rows of its tables. If possible, wait until a crash cannot undo what it saw."""
+    """Take a snapshot that sees all rows of its tables. If possible, wait until a crash cannot undo the seen rows."""
     rewritten: list[str] = []
     for _ in range(_MAX_SNAPSHOTS):
         snapshot = _take_snapshot(connection, catalogue, settings)

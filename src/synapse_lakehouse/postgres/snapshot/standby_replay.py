@@ -12,9 +12,9 @@ MAX_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.1
 
 _IDLE_SECONDS: Final = 1.0
-"""Time without WAL to replay after which a standby with a running WAL receiver has all transactions.
+"""If a standby with a running WAL receiver has no WAL to replay for this long, it has all transactions.
 
-While the primary is idle, no transaction shows the time up to which the standby has replayed."""
+While the primary is idle, the time of the last replayed commit does not show this."""
 
 _PROGRESS: Final = """
 select not pg_is_in_recovery() or coalesce(pg_last_xact_replay_timestamp() >= %s, false),
@@ -24,7 +24,7 @@ select not pg_is_in_recovery() or coalesce(pg_last_xact_replay_timestamp() >= %s
 
 
 def read_replayed_until(connection: Connection) -> datetime:
-    """Return the time up to which the database has all transactions: now, or on a standby the last replayed commit."""
+    """Return the time up to which the database has all transactions: now; on a standby, its last replayed commit's."""
     row = connection.execute(
         "select coalesce(case when pg_is_in_recovery() then pg_last_xact_replay_timestamp() end, clock_timestamp())"
     ).fetchone()
@@ -36,8 +36,8 @@ def read_replayed_until(connection: Connection) -> datetime:
 def wait_for_replay(connection: Connection, moment: datetime, setting: str, max_seconds: float = MAX_SECONDS) -> None:
     """Wait until the connected database has all transactions that its primary committed until ``moment``.
 
-    A primary has these transactions, so it needs no wait. The wait ends the connection's transaction, so that the next
-    transaction sees them.
+    A primary has these transactions, so it needs no wait. The wait ends the connection's transaction, so that the
+    connection's next transaction sees the replayed transactions.
 
     :param moment: time of the snapshot of Synapse's other database.
     :param setting: name of the setting with the DSN of the connected database.

@@ -35,8 +35,8 @@ where snapshot_files.files <> current_files.files order by name
 def lock_tables(connection: Connection, tables: Collection[str]) -> None:
     """Lock ``tables`` in ACCESS SHARE mode until the transaction ends, so that they cannot be rewritten or dropped.
 
-    A query without rows locks the table and each partition. The right to read one column suffices for it, but not for
-    LOCK TABLE.
+    A query without rows locks the table and each partition. The right to read one column suffices for such a query, but
+    not for LOCK TABLE.
     """
     # With `where false`, PostgreSQL would not lock the partitions.
     locking_queries = [sql.SQL("(select from {} limit 0)").format(sql.Identifier(name)) for name in sorted(tables)]

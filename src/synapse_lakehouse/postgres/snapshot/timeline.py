@@ -1,4 +1,4 @@
-"""Compare WAL positions of two snapshots. If both belong to one WAL history, xmin shows which rows changed."""
+"""Compare the WAL positions of two PostgreSQL snapshots. In one WAL history, xmin shows which rows changed."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ class WalPosition:
 
     A restored dump is another database, and a promoted standby is on another timeline. In both cases, transaction IDs
     do not show which rows are newer. A disk that is restored to an earlier state has the same cluster, database and
-    timeline, and writes its WAL a second time. An LSN below an earlier one shows such a restore. ``wal_lsn`` is the end
-    of the WAL after the snapshot was taken: no commit that the snapshot saw ends later.
+    timeline, and writes its WAL a second time. An LSN below that of an earlier snapshot shows such a restore.
+    ``wal_lsn`` is the end of the WAL after the snapshot was taken: no commit that the snapshot saw ends later.
 
     A copy of the data folder that runs as a server of its own, such as a restored backup, also has the same cluster,
     database and timeline. It started after the server that it was copied from. ``server_started_at`` is a time in ISO

@@ -20,12 +20,12 @@ def wait_for_flush(connection: Connection, position: WalPosition, settings: Sett
     """Wait until the primary has flushed its WAL up to the snapshot's position. Usually this is already done.
 
     If Synapse's database setting ``synchronous_commit`` is off, a snapshot sees commits and rollbacks before their WAL
-    is flushed. A crash undoes such a commit. PostgreSQL then uses its transaction ID again, so a later run would treat
-    the new rows as already copied. After an undone UPDATE, the previous row version is current again, and it also looks
-    already copied. PostgreSQL flushes WAL up to the last finished transaction within three cycles of its walwriter, if
-    the disk is not busy (https://www.postgresql.org/docs/current/wal-async-commit.html). WAL of page pruning and of
-    open transactions is flushed only after a later transaction finishes. If none does, this function finishes one
-    itself. A standby receives only WAL that its primary has flushed.
+    is flushed. A crash undoes such a commit. PostgreSQL then assigns the commit's transaction ID again, so a later run
+    would treat the new rows as already copied. After an undone UPDATE, the previous row version is current again, and
+    it also looks already copied. PostgreSQL flushes WAL up to the last finished transaction within three cycles of its
+    walwriter, if the disk is not busy (https://www.postgresql.org/docs/current/wal-async-commit.html). WAL of page
+    pruning and of open transactions is flushed only after a later transaction finishes. If no transaction finishes,
+    this function runs one itself. A standby receives only WAL that its primary has flushed.
 
     :returns: False if the flush takes longer than 30 seconds.
     """

@@ -8,7 +8,7 @@ IDs are absolute values, also in streams with negative IDs. Names in braces are 
 - ``ids``: stream, writer and ID of the stored rows, without repetition; ``is_announced``: whether Synapse announces
   every row of the table.
 - ``gaps``: rows of ``audit.stream_gaps`` with evidence of a row.
-- The others are the results of the queries with their names.
+- Each other frame is the result of the query with its name.
 """
 
 from typing import Final

@@ -67,7 +67,7 @@ class CoverageComparison:
         return rows.mapInArrow(partial(read_subjects, self.declared), schema)
 
     def rows(self) -> list[Row]:
-        """Return rows of ``TABLE``, and release the cached frames. The run's gaps must be recorded before."""
+        """Return rows of ``TABLE``, and release the cached frames. The run's gaps must be recorded before this call."""
         is_evidenced = (f.col("run_id") == self.run.run_id) & f.col("evidence").isNotNull()
         # PyIceberg wrote the gaps, and Spark may have read the table before.
         self.spark.catalog.refreshTable(_GAPS_TABLE)

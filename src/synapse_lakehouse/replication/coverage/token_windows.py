@@ -1,8 +1,8 @@
 """Compute which tokens of each source a run compares with bronze.
 
 A source is a writer of a stream in one tap dialect. Tokens count upwards; in streams with negative IDs they are the IDs
-without the sign. Each run starts after the last token that the previous run compared. It ends at the tap's position or
-the stream's safe bound, whichever is lower.
+without the sign. The first compared token follows the last token that the previous run compared. The last compared
+token is the tap's position or the stream's safe bound, whichever is lower.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ Key = tuple[str, str, str | None]
 """Dialect, stream and instance."""
 
 OVERLAP: Final = timedelta(minutes=10)
-"""Commands of this period before the last read command are read again, because clocks may differ."""
+"""A run reads again the commands that were received in this period before the last read command. Clocks may differ."""
 
 MAX_RANGES: Final = 20
 """Maximum number of missing ranges that are recorded for each source, side and reason."""
@@ -32,7 +32,7 @@ NOT_COPIED: Final = "not_copied"
 
 @dataclass(frozen=True)
 class TapPositions:
-    """Positions and times of the first and the last commit of a tap that were read."""
+    """Positions and times of a tap's first and last commit, among the commands that the run reads."""
 
     first: Mapping[tuple[str, str | None], int]
     last: Mapping[tuple[str, str | None], int]
@@ -42,11 +42,11 @@ class TapPositions:
 
 @dataclass(frozen=True)
 class Window:
-    """The tokens of a source that a run compares: those after ``after`` and up to ``upto``.
+    """The tokens of a source that a run compares: the tokens after ``after`` and up to ``upto``.
 
-    ``bound``: the stream's safe bound; None without one. ``listened_from``: the token after which the tap began to
-    listen. ``read_from``: earlier runs read all commands up to this time; None without an earlier run.
-    ``read_until``: time of the tap's last commit.
+    ``bound``: the stream's safe bound, or None. ``listened_from``: the token after which the tap began to listen.
+    ``read_from``: earlier runs read all commands up to this time; None without an earlier run. ``read_until``: time of
+    the tap's last commit.
     """
 
     number: int

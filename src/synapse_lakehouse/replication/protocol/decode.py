@@ -1,6 +1,6 @@
 """Decode lines into commands, in each dialect of the protocol.
 
-The grammar comes from Synapse's documentation of TCP replication, its first and its current version, and from the
+The grammar comes from the first and the current version of Synapse's documentation of TCP replication, and from the
 messages that Synapse publishes on Redis today. The first word of a line names the command; the rest depends on the
 command. Rows are JSON, which may contain spaces.
 """
@@ -31,7 +31,7 @@ _STATES: Final = {"start": True, "end": False}
 
 
 def parse_line(line: bytes, dialect: Dialect) -> Command | None:
-    """Decode a line without its line feed; None for a blank line.
+    """Decode a line without its line feed; return None for a blank line.
 
     :raises MalformedCommandError: if a known command does not follow its grammar.
     """
@@ -173,5 +173,5 @@ def _before_json(rest: str, count: int) -> list[str]:
 
 def _token(text: str) -> int:
     if not _TOKEN.fullmatch(text) or abs(token := int(text)) >= 1 << 63:
-        raise GrammarError("a 64-bit number is missing")
+        raise GrammarError("not a 64-bit number")
     return token

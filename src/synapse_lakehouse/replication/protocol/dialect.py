@@ -6,7 +6,7 @@ from typing import Final
 from synapse_lakehouse.errors import LakehouseError
 
 BATCH: Final = "batch"
-"""Stands in place of a token while more rows of the same token follow."""
+"""Word in place of a token in an RDATA command that is not the last one of its token."""
 NOW: Final = "NOW"
 ALL: Final = "ALL"
 NO_DEVICE: Final = "None"

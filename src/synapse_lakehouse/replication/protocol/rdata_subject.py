@@ -1,4 +1,4 @@
-"""Read the subject of an announced row: table, event, room, user and state key. It helps to explain a missing row."""
+"""Read the subject of an announced row: table, event, room, user, state key. Subjects help to explain missing rows."""
 
 import json
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def read_subjects(catalogue: Catalogue, batches: Iterator[pa.RecordBatch]) -> It
     """Yield the subjects of recorded rows: a function for ``mapInArrow``. Rows that no schema matches are left out.
 
     ``batches`` have the columns stream, id, row and received_at. The columns of the result are stream, table_name, id,
-    those of ``_SUBJECT_COLUMNS``, and received_at.
+    the keys of ``_SUBJECT_COLUMNS``, and received_at.
     """
     for batch in batches:
         subjects = [

@@ -26,7 +26,7 @@ _MAX_ENCODED_BYTES: Final = 6
 
 
 class UnsendableRowError(LakehouseError):
-    """A row that does not fit in a line of the protocol. The message and ``column`` contain no data of the row.
+    """A row that cannot be a line of the protocol. The message and ``column`` contain no data of the row.
 
     :ivar column: the column at fault; None if it is unknown.
     """
@@ -48,7 +48,7 @@ def _parse_finite(text: str) -> float:
 
 
 DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_finite)
-"""Refuses NaN, infinities and numbers that do not fit in a float, as Synapse's encoder does."""
+"""This decoder refuses NaN, infinities and numbers that do not fit in a float, as Synapse's encoder does."""
 
 ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
@@ -58,7 +58,7 @@ def decode_row(schema: RowSchema, data: bytes, filters: Mapping[int, FieldFilter
 
     :param filters: by the index of each column of JSON text, the function that keeps only the parts that the catalogue
         lists.
-    :raises UnsendableRowError: if the row does not fit in a line.
+    :raises UnsendableRowError: if the row is too long for a line, or its text or JSON is invalid.
     """
     try:
         fields: list[Any] = DECODER.decode(data.decode())
@@ -88,7 +88,7 @@ def _decode_column(column: str, text: str, field_filter: FieldFilter | None) -> 
     except RecursionError:
         reason = f"JSON that is nested more than {MAX_NESTING} levels deep"
     except ValueError:
-        # Also raised for an integer with more digits than Python converts.
+        # Python also raises ValueError for an integer with too many digits.
         reason = "not JSON"
     else:
         return _replace_lone_surrogates(value) if "\\u" in text else value

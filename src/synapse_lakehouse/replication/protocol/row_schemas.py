@@ -1,7 +1,7 @@
 """Schemas of each stream's rows: their fields, and the table and columns that the fields come from.
 
-They follow Synapse's row classes (``synapse.replication.tcp.streams``), which differ between releases. A field that the
-catalogue does not list is withheld: its value is null.
+The schemas follow Synapse's row classes (``synapse.replication.tcp.streams``), which differ between releases. A field
+that the catalogue does not list is withheld: its value is null.
 """
 
 import re
@@ -63,8 +63,8 @@ WITHHELD: Final = Constant(None)
 class RowSchema:
     """The schema of a row of ``table``: it is sent as the list of its fields or, with a ``tag``, as ``[tag, fields]``.
 
-    ``is_announced``: whether Synapse announces every row of the table. If not, Synapse announces rows of another table,
-    and the server sends the rows of this table.
+    ``is_announced``: whether Synapse announces every row of the table. If not, Synapse announces rows of another table
+    instead, and the replication server does not send rows of this table.
     ``is_distinct``: whether equal rows of one token are sent only once.
     """
 

@@ -1,6 +1,6 @@
 """Track the tokens of each stream on a connection: complete tokens, positions and missed ranges.
 
-A position moves only with the last row of a token, so a client that resumes from it receives every row once.
+A position moves only with the last row of a token. So a client that resumes from the position receives every row once.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ MEMORY_ONLY_STREAMS: Final = frozenset({"typing", "presence_federation", "federa
 """Streams without a table: Synapse keeps their rows in memory, and their tokens restart with Synapse."""
 
 MAX_UNFINISHED_CHARACTERS: Final = 64 << 20
-"""Maximum characters in rows of unfinished tokens, about half a million rows. More is a fault of the sender."""
+"""Maximum characters in rows of unfinished tokens, about half a million rows. A sender of more rows is faulty."""
 
 WENT_BACK: Final = (
     "the database was restored to an earlier state or failed over, so it allocates these tokens again; rows that were "
@@ -31,7 +31,7 @@ Source = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """All rows of one token. ``is_read``: they were read from the database, not received."""
+    """All rows of one token. ``is_read``: whether the rows were read from the database, not received."""
 
     stream: str
     instance: str | None
@@ -137,8 +137,8 @@ class Progress:
     def missed_in_memory(self, command: Rdata) -> MissedRange | None:
         """Return the tokens that a memory-only stream lost in an interruption before ``command``; None without a loss.
 
-        The lost tokens cannot be read from the database. Missed tokens of all other streams can: they are requested
-        again, or read from the database.
+        The lost tokens cannot be read from the database. Missed tokens of other streams are requested again, or read
+        from the database.
         """
         source = (command.stream, command.instance)
         position = self.positions.get(source)
@@ -161,11 +161,12 @@ class Progress:
     def receive_position(self, command: Position) -> MissedRange | None:
         """Move to the announced position, or return the missed range before it.
 
-        The client follows a new stream writer from its first position, unless it appeared during an interruption.
+        The client follows a new stream writer from its first position, unless the writer appeared in an interruption.
         """
         source = (command.stream, command.instance)
         self._received_sources.add(source)
-        # The writer was interrupted in this token. The token will be sent again, or read from the database.
+        # A POSITION in the middle of a token shows that the writer was interrupted. The token will be sent again, or
+        # read from the database.
         self._unfinished_rows.pop(source, None)
         del self._unfinished_characters[source]
         position = self.start_of(source)
@@ -182,7 +183,10 @@ class Progress:
         return self.positions.get(source, self._positions_before_interruption.get(source[0]))
 
     def mark_caught_up(self) -> None:
-        """Record that all rows missed in an interruption were read. Then new writers are followed from their start."""
+        """Record that all rows missed in an interruption were read.
+
+        Writers that appear later are followed from their first command.
+        """
         self._positions_before_interruption.clear()
         self.is_connected = True
 
@@ -197,7 +201,7 @@ class Progress:
         return Gap(*source, token, position, 0, WENT_BACK)
 
     def mark_disconnected(self) -> None:
-        """Discard rows of unfinished tokens, which are sent again."""
+        """Record an interruption, and discard rows of unfinished tokens. These rows are sent again."""
         self.is_connected = False
         self._interrupt()
         self._unfinished_rows.clear()

@@ -58,7 +58,7 @@ _Result = TypeVar("_Result")
 class AsyncReader:
     """Calls ``reader`` in a separate thread, one call at a time.
 
-    :ivar is_reading: False while it retries after a failure.
+    :ivar is_reading: False while the reader retries after a failure.
     """
 
     def __init__(self, reader: DatabaseReader, standby_wait_seconds: float = STANDBY_WAIT_SECONDS) -> None:
@@ -84,7 +84,8 @@ class AsyncReader:
     async def has_gone_back(self, command: Position, progress: Progress) -> bool:
         """Return whether a writer announces a lower position because the database was restored or failed over.
 
-        A lower position alone is no proof, because tokens may repeat. The database must also lack the old position.
+        A lower position alone is no proof, because tokens may repeat. The old position must also be above all allocated
+        tokens of the database.
         """
         source = (command.stream, command.instance)
         position = progress.positions.get(source, command.token)
@@ -99,7 +100,7 @@ class AsyncReader:
         return await self.call(priority, self._reader.read_page, source, after, upto)
 
     async def read_missed(self, missed: MissedRange, progress: Progress) -> AsyncIterator[Update | Gap]:
-        """Yield the tokens of ``missed`` that the database still has, and then the gap; moves ``progress``."""
+        """Yield the tokens of ``missed`` that the database still has, then the gap; move ``progress``."""
         source = (missed.stream, missed.instance)
         after, recovered = missed.after, 0
         if missed.stream in ROW_SCHEMAS:
@@ -116,10 +117,10 @@ class AsyncReader:
         yield Gap(missed.stream, missed.instance, missed.after, missed.upto, recovered, cause)
 
     async def complete_first_token(self, received: Update, progress: Progress) -> AsyncIterator[Update | Gap]:
-        """Yield the tokens before ``received``, which is the first token after an interruption, then ``received``.
+        """Yield the missed tokens before ``received``, then ``received``.
 
-        Some rows of ``received`` may have been announced before the tap listened. If the database has more rows of this
-        token, the database's rows replace the received rows.
+        ``received`` is the first token after an interruption. Some of its rows may have been announced before the tap
+        listened. If the database has more rows of this token, the database's rows replace the received rows.
         """
         source, before = (received.stream, received.instance), received.token - 1
         position = progress.start_of(source)

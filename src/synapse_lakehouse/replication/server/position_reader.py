@@ -24,7 +24,7 @@ ReadTransactions = Callable[[Connection], Transactions]
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """Content of one PostgreSQL snapshot. ``holders``: transactions with a lock on a sequence before the snapshot."""
+    """Content of one PostgreSQL snapshot. ``holders``: transactions that had locks on sequences before the snapshot."""
 
     connection: Connection
     positions: Mapping[str, Mapping[str, int]]
@@ -34,7 +34,7 @@ class _Snapshot:
 
 
 class PositionReader:
-    """Reads positions repeatedly. They never decrease, unless the database was restored or failed over."""
+    """Reads positions repeatedly. Positions never decrease, unless the database was restored or failed over."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class PositionReader:
         self._searched_for_gaps: dict[str, object] = {}
 
     def prepare(self, catalogue: Catalogue, streams: Sequence[Stream]) -> None:
-        """Read these streams from now on, from the tables of ``catalogue``. Forget the positions of all others."""
+        """Read these streams from now on, from the tables of ``catalogue``. Forget the positions of other streams."""
         self._catalogue, self._streams = catalogue, streams
         names = {stream.name for stream in streams}
         for state in (self._complete, self._settled, self._unbounded, self._searched_for_gaps):

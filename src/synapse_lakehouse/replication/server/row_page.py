@@ -44,7 +44,7 @@ def read_page(
     """Return the tokens of ``source`` in the range of ``parameters``, lowest first, and the token where the page ends.
 
     :param parameters: from :func:`sql.build_parameters`.
-    :raises psycopg.Error: if a query fails, and not because of one row.
+    :raises psycopg.Error: if a query fails for another reason than the content of one row.
     """
     stream, instance = source
     catalogue, parameters = row_format.catalogue, dict(parameters)

@@ -49,7 +49,7 @@ DEFAULT_TIMING: Final = ServerTiming()
 DEFAULT_LIMITS: Final = ServerLimits()
 
 RecordCommand = Callable[[str, Command], None]
-"""Records a command that is not executed. Arguments: the subscriber's name, and the command."""
+"""A function that records a command that is not executed. Arguments: the subscriber's name, and the command."""
 
 
 class ReplicationServer:
@@ -111,7 +111,7 @@ class ReplicationServer:
         return sorted(source for source in self.positions.by_instance if self._is_sendable(source))
 
     def start_of_new_source(self, source: Source) -> int:
-        """Return the token after which a subscriber to all streams follows a source that appeared after the start."""
+        """Return the token after which a subscriber to all streams follows a source that is newer than the server."""
         return self._new_source_starts.get(source, self.positions.start_for_subscriber(source))
 
     async def read_page(self, source: Source, after: int, upto: int, *, is_live: bool) -> EncodedPage:
@@ -119,7 +119,7 @@ class ReplicationServer:
         return await self._pages.get(source, after, upto, is_live=is_live)
 
     def pass_on(self, command: Command, sender: Subscriber) -> None:
-        """Send a command of one client to all others. A client whose buffer is full never receives it."""
+        """Send a command of one client to all other clients. A client whose buffer is full never receives it."""
         for subscriber in self._subscribers - {sender}:
             subscriber.offer(command)
 

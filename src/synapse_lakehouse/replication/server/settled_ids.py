@@ -1,4 +1,4 @@
-"""Compute the last complete ID of a stream without positions: all transactions with lower IDs have ended."""
+"""Compute the last complete ID of a stream without positions: the ID up to which all allocating transactions ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,14 @@ SETTLE_SECONDS: Final = 5.0
 
 Synapse stores no positions of some streams. In these streams, the transaction that writes a row also allocates the
 row's ID, and has a lock on the sequence until the transaction ends. A standby does not show that lock. On a standby, an
-ID is complete when it is this old, and all transactions that had a transaction ID when it reached this age have ended.
+ID is complete after two waits. The first wait ends when the ID is this old. The second wait ends when all transactions
+that were open at the end of the first wait have ended.
 """
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """The oldest open transaction ID, and the next transaction ID; on a standby, as far as it has replayed."""
+    """The oldest open transaction ID, and the next transaction ID. A standby shows what it has replayed."""
 
     oldest: int
     next_id: int

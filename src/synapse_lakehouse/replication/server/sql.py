@@ -17,7 +17,9 @@ Unreadable = Collection[tuple[str, str]]
 
 
 def build_parameters(after: int, upto: int, writer: str | None, unnamed: str) -> dict[str, Any]:
-    """Return the parameters of this module's queries: tokens in (``after``, ``upto``] of ``writer``, or of all writers.
+    """Return the parameters with which this module's queries read the tokens in (``after``, ``upto``] of ``writer``.
+
+    If ``writer`` is None, the queries read the tokens of all writers.
 
     :param unnamed: the writer of rows that do not name their writer.
     """

@@ -14,7 +14,7 @@ class StreamPositions:
     ``last_allocated``: the highest token that a writer may have allocated, by stream.
     ``without_positions``: streams for which Synapse stores no positions.
     ``unbounded``: streams without a safe bound, because a writer has no position yet. The value is the last token that
-    had a row when this was first noticed.
+    had a row when the reader first noticed the missing position.
     ``is_standby``: the database may lack rows that were announced, because it has not replayed them yet.
     """
 

@@ -70,7 +70,7 @@ class StreamWriters:
         if bound.rule is BoundRule.UNCONFIGURED_WRITER:
             log.warning(
                 "Stream %s is served only up to the lowest position of its writers. The writers %s are not configured."
-                " Add them to LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG. Synapse deletes the positions of removed"
-                " writers when one of its processes starts.",
+                " If they still run, add them to LAKEHOUSE_STREAM_WRITERS or SYNAPSE_CONFIG. If you removed them,"
+                " Synapse deletes their positions when one of the stream's writers starts with the new configuration.",
                 stream, ", ".join(bound.unknown),
             )  # fmt: skip

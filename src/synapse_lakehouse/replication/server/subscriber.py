@@ -28,7 +28,8 @@ MAX_CLIENT_LINE_BYTES: Final = 1 << 16
 _SHOWN_CHARACTERS: Final = 60
 
 _HTTP_METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
-"""First words of HTTP requests. They are refused, because the body of a web page's request could contain commands."""
+"""First words of HTTP requests. Such requests are refused, because the body of a web page's request could contain
+commands."""
 
 
 class _CommandRefusedError(LakehouseError):
@@ -36,11 +37,11 @@ class _CommandRefusedError(LakehouseError):
 
 
 class Subscriber:
-    """Serves one client. ``str`` returns its name for logs, which never contain its address.
+    """Serves one client. ``str`` returns the client's name for logs. Logs never contain the client's address.
 
     :ivar number: number of the connection.
     :ivar address: the client's address.
-    :ivar has_subscribed: whether it subscribed to a stream.
+    :ivar has_subscribed: whether the client subscribed to a stream.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Subscriber:
         await self._drain()
 
     def _handle(self, command: Command) -> bool:
-        """Execute a command; False if it ends the connection."""
+        """Execute a command; return False if the command ends the connection."""
         self._received["unknown" if isinstance(command, c.Unknown) else c.command_word(command)] += 1
         match command:
             case c.Error():
@@ -167,7 +168,7 @@ class Subscriber:
         self._follow_new_sources(self._server.positions.start_for_subscriber)
         commands = [_position(source, token, token) for source, token in self._positions.items()]
         if self._server.dialect is not Dialect.TOKENS:
-            # Synapse sends 0 for a memory-only stream without rows since the start.
+            # Synapse sends 0 for a memory-only stream that had no rows since Synapse's start.
             commands += [c.Position(name, MASTER, 0, 0) for name in MEMORY_ONLY_STREAMS]
         self._connection.send(*sorted(commands, key=attrgetter("stream")))
 
@@ -187,7 +188,7 @@ class Subscriber:
         source = (stream, None)
         is_ahead = token is not None and token > positions.last_allocated[stream]
         if is_ahead:
-            # The POSITION shows the client that the stream is behind the requested token, and will allocate it again.
+            # The POSITION shows the client that the stream is behind the requested token, and allocates it again.
             log.warning("%s requests %s after token %s, which was never allocated here", self, stream, token)
         self._caught_up.discard(source)
         start = positions.start_for_subscriber(source) if token is None or is_ahead else token

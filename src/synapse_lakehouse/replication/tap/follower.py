@@ -19,7 +19,10 @@ Item = Update | Gap | Command
 
 @dataclass(frozen=True)
 class ClientTiming:
-    """Seconds between PINGs, of allowed silence, and of delay before a retry (``first``, doubled up to ``longest``)."""
+    """Times in seconds. ``ping``: time between PINGs. ``silence``: longest time without a command.
+
+    ``first``: delay before the first retry. The delay doubles with each retry, up to ``longest``.
+    """
 
     ping: float = PING_SECONDS
     silence: float = SILENCE_SECONDS

@@ -72,7 +72,7 @@ CLOCK: Final = MonotonicClock()
 
 
 class Batch:
-    """Uncommitted rows of ``COMMANDS``, by column."""
+    """Uncommitted rows of ``COMMANDS_TABLE``, by column."""
 
     def __init__(self, redactor: RowRedactor, source: str, dialect: str, clock: MonotonicClock = CLOCK) -> None:
         self._redactor = redactor

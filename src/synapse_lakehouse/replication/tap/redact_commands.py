@@ -15,7 +15,7 @@ _HASHED: Final = {(c.RemovePusher, "push_key"), (c.InvalidateCache, "keys"), (c.
 def redact_command(command: Command) -> dict[str, Any]:
     """Return the command's word and fields; fields that may be private are hashed.
 
-    An unknown command is reduced to its length, and to its word if that looks like a word of the protocol.
+    Of an unknown command, only the length remains, and the word if it looks like a word of the protocol.
     """
     if isinstance(command, c.Unknown):
         word = {"word": command.word} if _COMMAND_WORD.fullmatch(command.word) else {}

@@ -12,7 +12,7 @@ CACHES: Final = "caches"
 WITHHELD_KEY: Final = "withheld"
 
 FieldFilter = Callable[[Any], Any]
-"""Returns the part of a field's value that the catalogue lists."""
+"""A function that returns the part of a field's value that the catalogue lists."""
 
 
 class RowRedactor:
@@ -63,7 +63,10 @@ def _apply_filters(filters: Sequence[FieldFilter | None], fields: list[Any]) -> 
 
 
 def _field_filters(catalogue: Catalogue, schemas: Sequence[RowSchema]) -> tuple[FieldFilter | None, ...]:
-    """Return the filter of each field by its index in the row; None if the field is withheld. Schemas may differ."""
+    """Return the filter of each field by its index in the row: the first of ``schemas`` that does not withhold it.
+
+    If all schemas withhold the field, its filter is None.
+    """
     filters_by_schema = [[field_filter(catalogue, schema, field) for field in schema.fields] for schema in schemas]
     return tuple(next(filter(None, filters), None) for filters in zip(*filters_by_schema, strict=True))
 

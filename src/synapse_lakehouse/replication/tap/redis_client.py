@@ -48,7 +48,7 @@ async def follow_redis(
     After each subscription, the rows after ``progress`` are read from the database first; messages wait meanwhile. Only
     the channel with the homeserver's name is used, because the channel of users' addresses contains access tokens.
 
-    :param url: of Redis, such as ``redis://127.0.0.1:6379``. The URL may contain a password, so it is never logged.
+    :param url: Redis's URL, such as ``redis://127.0.0.1:6379``. The URL may contain a password, so it is never logged.
     """
     attempts = ConnectionAttempts(timing)
     while True:

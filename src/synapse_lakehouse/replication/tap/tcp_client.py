@@ -61,8 +61,8 @@ async def follow_server(
 ) -> AsyncGenerator[Item, None]:
     """Yield everything that the server sends, without end; reconnect after every disconnect.
 
-    It resumes from ``progress``, and moves ``progress`` before each item. A caller that stores the positions together
-    with the items receives each token once, also after a restart.
+    The client resumes from ``progress``, and moves ``progress`` before it yields an item. A caller that stores the
+    positions together with the items receives each token once, also after a restart.
 
     :param reader: the database to read missed tokens from.
     :param streams: the streams to request in the dialect ``tokens``; new streams are followed from now on.
@@ -86,7 +86,7 @@ async def follow_server(
             LineTooLongError,
             EndlessTokenError,
         ) as error:
-            log.warning("ProtocolConnection %s:%d ended: %s", address.host, address.port, error or type(error).__name__)
+            log.warning("The connection to %s:%d ended: %s", address.host, address.port, error or type(error).__name__)
         finally:
             progress.mark_disconnected()
         await attempts.wait()

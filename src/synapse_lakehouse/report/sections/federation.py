@@ -43,8 +43,8 @@ SECTION: Final = Section(
         Panel(
             "silent-servers",
             "Servers that fell silent",
-            "Servers that sent nothing before the newest event of this homeserver, for more than twice their longest "
-            "pause of the four weeks before.",
+            "Servers whose silence before the newest event of this homeserver is more than twice as long as their "
+            "longest pause in the four weeks before the silence.",
             _SILENT,
             (
                 Column("server", "Server"),
@@ -58,7 +58,7 @@ SECTION: Final = Section(
                 charts.draw_bars,
                 label="server",
                 value="silent_hours",
-                title="hours from the last event to the newest of all servers",
+                title="hours from the server's last event to the newest event",
             ),
         ),
     ),

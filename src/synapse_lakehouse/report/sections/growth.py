@@ -139,7 +139,7 @@ def _draw_rooms(rows: Sequence[Row]) -> alt.Chart:
 def _name_first_day(rows: Sequence[Row]) -> str:
     days = [row["day"] for row in rows]
     first, last = min(days), max(days)
-    return f"The first of them is of {first}." if last - first < timedelta(days=59) else ""
+    return f"The earliest of these events is of {first}." if last - first < timedelta(days=59) else ""
 
 
 def _describe_growth(rows: Sequence[Row]) -> str:

@@ -84,9 +84,9 @@ SECTION: Final = Section(
         Panel(
             "stream-positions",
             "Open IDs by stream at the release",
-            "Every transaction with an ID up to the safe bound has ended. Allocated IDs above it are open. This is "
-            "normal for seconds; if they stay open, a writer is stuck. A provisional bound is not safe: its writers "
-            "were learned from the data, and another writer may have open transactions below it.",
+            "Every transaction with an ID up to the safe bound has ended. Allocated IDs above the bound are open. An "
+            "ID is normally open for seconds. If IDs stay open, a writer is stuck. A provisional bound is not "
+            "safe: its writers were learned from the data, and another writer may have open transactions below it.",
             _POSITIONS,
             (
                 Column("stream", "Stream"),

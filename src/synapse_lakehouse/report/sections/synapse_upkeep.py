@@ -33,7 +33,7 @@ order by estimated_bytes desc nulls last, stored_rows desc, room_id limit 30
 
 
 def _add_history(rows: Sequence[Row], connection: DuckDBPyConnection, settings: Settings) -> list[Row]:
-    """The rows, with the releases since which each update is pending, and its progress unchanged."""
+    """Return the rows with two releases: the first one with the update, and the first one with its present progress."""
     history = {update.name: update for update in read_pending_updates(connection, settings)} if rows else {}
     return [
         {
@@ -142,7 +142,7 @@ SECTION: Final = Section(
                 Column("estimated_bytes", "Size", Format.BYTES),
                 Column("media_events", "Events with media", Format.NUMBER),
             ),
-            "Every room has a local member, or an invitation for one.",
+            "Every room has a local member, or has invited a local user.",
             _draw_cleanup,
         ),
     ),

@@ -46,7 +46,7 @@
   const charts = [...document.querySelectorAll(".chart")].map(draw);
   Promise.all(charts).then(() => {
     document.documentElement.setAttribute("data-drawn", "true");
-    // The charts have moved the element of the address.
+    // The drawn charts have moved the element that the address names.
     document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
   });
   let opened = [];

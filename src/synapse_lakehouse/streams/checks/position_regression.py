@@ -1,7 +1,7 @@
 """Find streams whose position regressed since the previous release, unless the operator acknowledged it. Pure.
 
 Synapse never moves positions back. They move back if a backup is restored, or if a failover lost the last transactions.
-Synapse will assign the stream IDs in between again, to other rows.
+Synapse will assign the stream IDs between the present and the earlier position again, to other rows.
 """
 
 from collections.abc import Iterable, Mapping

@@ -29,7 +29,7 @@ class StreamSample:
 
 
 def choose_compared_releases(published: Sequence[Release], now: datetime, hours: int) -> tuple[Release, Release] | None:
-    """Return the newest release that is at least ``hours`` old, and the newest of all; None if none is old enough.
+    """Return the newest release that is at least ``hours`` old, and the latest release; None if none is old enough.
 
     :param published: all releases, oldest first.
     """
@@ -45,7 +45,7 @@ def find_stalled_writers(first: StreamSample, middle: StreamSample, last: Stream
     """Return, by stalled writer, the position and the number of new rows.
 
     The position of a stalled writer stayed the same while its number of rows increased twice. A single increase is no
-    fault: a writer stores its position after its rows, and a sample may be taken, or the writer killed, in between.
+    fault: a writer stores its position after its rows. In between, a sample may be taken, or the writer may be killed.
     """
     stalled = {}
     for writer, position in last.positions.items():

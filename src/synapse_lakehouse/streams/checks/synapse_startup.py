@@ -58,7 +58,7 @@ def _checked(declared: Catalogue) -> dict[str, Stream | StartupSequence]:
 
 def _progress(connection: Connection, declared: Catalogue, checked: Stream | StartupSequence) -> StreamProgress:
     positions_sql = "select instance_name, stream_id from stream_positions where stream_name = %s"
-    # A state database has no such table, and no sequence with positions.
+    # A state database has no table stream_positions, and no sequence with positions.
     name = checked.stream_positions
     stored = connection.execute(positions_sql, [name]).fetchall() if name else []
     furthest = _furthest_ids(connection, _id_columns(declared, checked), checked.direction)

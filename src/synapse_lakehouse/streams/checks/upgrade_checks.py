@@ -29,7 +29,7 @@ _Check = tuple[int, list[tuple[str, str]]]
 def record_upgrade_checks(settings: Settings, declared: Catalogue, catalog: IcebergCatalog, run: Run) -> None:
     """Append a row for each fault of the sequences and of the collation, in all databases of Synapse.
 
-    If the sequences or the collation have no fault, append one row that says so.
+    For the sequences, and for the collation, append one row without a fault if none was found.
 
     :raises SourceError: when no connection to the source can be made.
     :raises ReadError: when the source is too busy.

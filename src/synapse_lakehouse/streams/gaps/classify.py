@@ -74,7 +74,7 @@ PROVISIONAL_FLAG: Final = "provisional_bound"
 class StreamWindow:
     """A stream's safe bound in the previous release (or None), its present bound, and the last assigned ID.
 
-    ``is_accepted_provisional``, ``is_bound_provisional``: whether the first or the second bound is provisional.
+    ``is_accepted_provisional``: whether ``accepted`` is provisional. ``is_bound_provisional``: whether ``bound`` is.
     """
 
     accepted: int | None

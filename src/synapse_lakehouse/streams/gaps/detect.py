@@ -45,7 +45,7 @@ class GapDetector:
     """Finds the gaps of one run.
 
     * ``positions``, ``facts``: the run's rows of ``audit.stream_positions`` and ``audit.stream_facts``.
-    * ``row_counts``: number of rows by table. ``previous_row_counts``: the same of the previous release.
+    * ``row_counts``: number of rows by table. ``previous_row_counts``: these numbers in the previous release.
     * ``previous_read_at``: time at which the previous release read the source, in milliseconds since the epoch.
     * ``comparable``: tables that this run and the previous release read with the same statement.
     * ``repaired``: by table, the key ranges that this run repaired.
@@ -104,7 +104,7 @@ class GapDetector:
         return any(row["previous_rule"] == BoundRule.PROVISIONAL for row in rows)
 
     def _searched_windows(self) -> dict[str, StreamWindow]:
-        """Return the windows of append-only streams that are not empty."""
+        """Return the windows of append-only streams. Windows without IDs are left out."""
         contiguities = {stream.name: stream.contiguity for stream in self.tables.catalogue.streams}
         return {
             name: window
@@ -113,7 +113,7 @@ class GapDetector:
         }
 
     def _evidenced_ids(self, announced: DataFrame | None) -> DataFrame | None:
-        """Return IDs whose row existed and is missing (``EVIDENCE_COLUMNS``, ``EVENT_COLUMN``), as in ``find_gaps``."""
+        """Return the IDs of rows that existed and are missing. Columns: ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``."""
         frames = [
             evidence.find_vanished_ids(self.tables, self.previous_read_at, announced),
             evidence.find_regressed_keys(self.tables),
@@ -172,7 +172,7 @@ class GapDetector:
             yield from ((stream, gap) for gap in classify.classify_missing(missing, searched[stream.name]))
 
     def _missing_ranges(self, searched: Mapping[str, StreamWindow], evidenced: DataFrame | None) -> DataFrame:
-        """Return ranges (stream, first_id, last_id) of IDs in the windows without a row, and not in ``evidenced``."""
+        """Return ranges (stream, first_id, last_id) of IDs in the windows that have no row and no evidence of one."""
         spark = self.tables.spark
         ids = self.tables.query(
             [
@@ -224,7 +224,7 @@ class GapDetector:
             yield self.tables.catalogue.stream(row.stream), row
 
     def _suspects(self, stream: Stream, table: Table, *, repeats: bool) -> DataFrame:
-        """Return late IDs, and unless ``repeats`` repeated IDs. Columns: id, rows, was_accepted, is_second_life."""
+        """Return late IDs and, if not ``repeats``, repeated IDs. Columns: id, rows, was_accepted, is_second_life."""
         spark = self.tables.spark
         has_events = table.primary_key == ("event_id",)
         event_id = (f.col("event_id") if has_events else f.lit(None).cast("string")).alias("event_id")

@@ -152,7 +152,7 @@ def find_regressed_keys(tables: StreamTables) -> DataFrame | None:
 
 
 def find_referenced_ids(tables: StreamTables, stream: Stream, after: int, until: int) -> DataFrame | None:
-    """Return IDs in (``after``, ``until``] that other tables record for events that are not stored; None without any.
+    """Return IDs in (``after``, ``until``] that other tables record for events that are not stored; else None.
 
     The columns are ``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``. A change of state has the ID of the first event in its
     transaction. If a room was deleted and joined again, the deletion explains IDs from before the second join.
@@ -195,7 +195,7 @@ def _references(tables: StreamTables, name: str, column: str, stream: Stream, ev
 
 
 def _gone_rows(tables: StreamTables, stream: Stream, table: Table, previous: DataFrame) -> DataFrame:
-    """Return vanished rows with the columns stream, table_name, id, those of ``_CONTEXT``, evidence and is_recent.
+    """Return vanished rows. Columns: stream, table_name, id, the keys of ``_CONTEXT``, evidence, is_recent.
 
     :param previous: the rows of ``table`` in the previous release, with all of its columns.
     """

@@ -96,7 +96,7 @@ def _count_missing_until(ends: Collection[float], missing: Iterable[IdRange]) ->
 
 
 def _ids_at(places: Sequence[IdRange], missing: Iterable[IdRange]) -> Iterator[IdRange]:
-    """Yield ranges of the ``missing`` IDs at ``places``: half-open ranges of indexes of missing IDs, from 0."""
+    """Yield ranges of the ``missing`` IDs whose indexes, counted from 0, are in the half-open ranges ``places``."""
     remaining, total = list(reversed(places)), 0
     for first, last in missing:
         until = total + last - first + 1

@@ -22,7 +22,7 @@ from synapse_lakehouse.streams.stream_tables import StreamTables
 _MAXIMUM_NEW_IDS: Final = 500_000
 """Maximum number of new JSON rows that are compared with events. If there are more, new orphans are assumed."""
 _MAXIMUM_ORPHANS: Final = 1_000
-"""Maximum number of events that are located. The other events are not located."""
+"""Maximum number of events whose IDs are located."""
 _SIGNS: Final = {"events": 1, "backfill": -1}
 
 _EDGES: Final = """
@@ -38,7 +38,7 @@ left join events earlier on prev_event_id = earlier.event_id
 
 
 def may_have_new_orphans(tables: StreamTables) -> bool:
-    """Return whether there may be new JSON without an event. This rarely reads a large table."""
+    """Return whether there may be new JSON without an event. The check rarely reads a large table."""
     if "event_json" not in tables.changed_tables():
         return False
     json = _new_event_ids(tables, "event_json")
@@ -65,7 +65,7 @@ def locate_orphans(
     :param missing: ranges of missing IDs: stream, first_id and last_id, as ``MISSING_RANGES`` returns them.
     :param evidenced: IDs with other evidence (``EVIDENCE_COLUMNS`` and ``EVENT_COLUMN``). Their events are skipped.
     :param searched_before: by stream, the ID up to which earlier runs searched for gaps. If an earlier run had the JSON
-        of an event without its row, the event's ID is not beyond that ID.
+        of an event, but not its row, the event's ID is at or below ``searched_before``.
     """
     events = tables.current("events", "event_id", "stream_ordering")
     orphans = _orphans(tables, events)
@@ -89,7 +89,8 @@ def locate_orphans(
     ]
     if not searched:
         return None
-    # These IDs already have evidence. They may belong to these events, or to other events of the same transactions.
+    # The shared IDs already have other evidence. They may belong to the searched events, or to other events of the same
+    # transactions.
     shared = {name.id for name in attested if name.event not in identified}
     shared -= {name.id for name in attested if name.is_own}
     rows = [

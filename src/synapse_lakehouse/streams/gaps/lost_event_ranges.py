@@ -4,8 +4,8 @@ A server stores an event (the parent) before it creates an event that refers to 
 parent is lower than that of the child, if this server created the child and the child still has its first stream ID. A
 child that was purged and fetched again has another ID.
 
-An event of another server bounds no ID, because it may arrive before its parents. The same holds for a membership event
-by which a local user joins, knocks or refuses an invite through another server, which chooses the parents.
+An event of another server bounds no ID, because it may arrive before its parents. A membership event by which a local
+user joins, knocks or refuses an invite through another server bounds no ID either: that server chooses the parents.
 """
 
 from collections.abc import Collection, Iterable, Mapping

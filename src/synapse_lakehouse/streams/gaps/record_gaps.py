@@ -38,7 +38,7 @@ class GapCounts:
     """Numbers of IDs that are not acknowledged.
 
     * ``windows``: by stream, the window that the run searched.
-    * ``by_class``: number of IDs by stream and class, without those of ``provisional``.
+    * ``by_class``: number of IDs by stream and class, without the IDs in ``provisional``.
     * ``provisional``: number of IDs by stream and class, only of faults that depend on a provisional bound.
     * ``late``, ``duplicate``: number of IDs by stream and table. The table is None if several tables share the ID.
     * ``acknowledged``: streams and tables with acknowledged duplicates.

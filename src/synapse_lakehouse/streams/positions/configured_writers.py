@@ -31,7 +31,7 @@ def read_configured_writers(catalogue: Catalogue, setting: str, config: Path | N
             f"LAKEHOUSE_STREAM_WRITERS names {', '.join(sorted(unknown))}, but Synapse has no such streams with "
             f"writers. The possible names are {', '.join(sorted(keys - {MASTER, 'any'}))}."
         )
-    # Synapse refuses unknown keys itself, so those of its file are the streams of a later release.
+    # Synapse refuses unknown keys itself, so unknown keys of its file are streams of a later release.
     by_key = _from_config(config) | by_stream
     configured = {}
     for stream in catalogue.streams:

@@ -127,7 +127,10 @@ class PositionMeasurer:
         return [name for name in minima if abs(proven[name]) < abs(closed_ends[name])]
 
     def _extend_ends(self, ends: Mapping[str, int]) -> dict[str, int]:
-        """Do :func:`safe_bound.extend_without_gap` for each stream, in Spark, because the IDs may not fit in memory."""
+        """Return the end of each stream, extended like :func:`safe_bound.extend_without_gap`.
+
+        Spark extends the ends, because the IDs may not fit in memory.
+        """
         selects = [
             _beyond_sql(stream, table, stream.direction * ends[stream.name])
             for stream, table in self.tables.catalogue.stream_table_pairs()

@@ -1,7 +1,7 @@
 """Compute a stream's safe bound from positions and IDs. Pure.
 
 The rules are those of Synapse's ``MultiWriterIdGenerator``. A writer updates its position in ``stream_positions`` after
-it committed its rows, so all of its rows with an ID up to the position are committed. Negative IDs are reversed.
+it committed its rows, so all of its rows with an ID up to the position are committed. Negative IDs count downwards.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,11 +26,11 @@ class BoundRule(StrEnum):
     UNKNOWN_WRITER = "unknown_writer"
     """A writer that is not configured is active: it has written since the previous bound."""
     UNCONFIGURED_WRITER = "unconfigured_writer"
-    """A writer that is not configured has a position, but has written nothing since: it is idle, or was removed."""
+    """A writer that is not configured has a position, but has written nothing since the previous bound."""
     MISSING_WRITER = "missing_writer"
     """A configured writer has no position, so its open transactions may have any ID."""
     MISSING_LEARNED_WRITER = "missing_learned_writer"
-    """No writers are configured, and a writer that was learned has no position, or no writer is known."""
+    """No writers are configured. A learned writer has no position, or no writer is known."""
     NOT_COPIED = "not_copied"
     """A table of the stream was not copied, so the bound of the previous release stays."""
     UNUSED = "unused"
@@ -43,7 +43,7 @@ class BoundRule(StrEnum):
 class SafeBound:
     """A safe bound, and how it was determined.
 
-    ``minimum``: the least position of all known writers; None if there is none. ``missing``: writers without a
+    ``minimum``: the least position of all known writers; None if there is no bound. ``missing``: writers without a
     position. ``unknown``: writers that are not configured. With the rule ``UNKNOWN_WRITER``, these are only the writers
     that have written since the previous bound.
     """
@@ -132,8 +132,9 @@ def find_learned_writers(
 ) -> set[str]:
     """Return writers that may be active without a position, for a stream without configured writers.
 
-    A writer stores its position after its first row. So a writer of new rows only may have no position yet. If a writer
-    of older rows has no position, the writer was removed. The previous release must contain positions of the stream.
+    A writer stores its position after its first row. So a writer that wrote only new rows may have no position yet. If
+    a writer of older rows has no position, the writer was removed. The previous release must contain positions of the
+    stream.
 
     :param row_writers: writers of the rows now. ``former_row_writers``: writers of the rows in the previous release.
     :param missing: the result of :func:`find_missing_writers`.

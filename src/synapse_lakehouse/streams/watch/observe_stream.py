@@ -90,12 +90,12 @@ def observe_stream(
 ) -> StreamObservation:
     """Return the observation of ``stream`` at ``now``.
 
-    :param positions: by writer, as in ``stream_positions``.
+    :param positions: position by writer, as in ``stream_positions``.
     :param last_allocated_id: last ID of the sequence, 0 if none. It counts up, even for negative IDs.
     :param beyond: IDs of the first rows beyond the closed end, see :func:`find_bound_and_closed_end`.
     :param configured: the configured writers; None if they are derived from the writers seen so far.
     :param before: the previous observation.
-    :param released: the stream's progress in a release since then. It replaces earlier furthest values.
+    :param released: the stream's progress in a release that is newer than ``before``. It replaces the furthest values.
     """
     bound, start = find_bound_and_closed_end(stream, positions, last_allocated_id, configured, before)
     end = None if start is None else extend_without_gap(start, beyond, sign=stream.direction)
@@ -133,7 +133,7 @@ def _vanished(
 
 
 def find_regression(stream: Stream, observation: StreamObservation) -> SequenceFault | None:
-    """Return the regression of ``stream`` behind its furthest progress, unless a release accepted it; else None."""
+    """Return a fault if ``stream`` is behind its furthest progress, else None. A release replaces this progress."""
     furthest = StreamProgress(observation.furthest_allocated_id, observation.furthest_positions, {}, may_be_ahead=True)
     return check_regression(stream, furthest, StreamProgress(observation.last_allocated_id, observation.writers, {}))
 
