@@ -70,11 +70,7 @@ def test_affected_rows_are_those_of_a_full_build(visibility_lake: VisibilityLake
             assert 0 < visibility_lake.session.rows_of_last_commit(name, PART) < len(full[name]) / 4
         # The changes may affect all hours, so only the kind of commit shows that the table was built in part.
         assert full["gold.federation_delay"]
-        (last,) = visibility_lake.session.sql(
-            "select operation from gold.federation_delay.refs join gold.federation_delay.snapshots using (snapshot_id)"
-            f" where name = '{PART}'"
-        )
-        assert last["operation"] == "append"
+        assert visibility_lake.session.operation_of_last_commit("gold.federation_delay", PART) == "append"
         # An earlier try of the run wrote to the branch: its next try starts from main.
         visibility_lake.session.sql("delete from silver.event_fields where event_id > '$b'", PART)
         assert build_rows(visibility_lake, PART, is_partial=True) == full

@@ -1,16 +1,13 @@
 """The materialization `replace_on_branch` rebuilds tables on a branch; only changed rooms are resolved again."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.conftest import environment, lake_maker
 from tests.support.bronze_rows import GROUP_TABLES, append_groups, create_tables
-from tests.support.dbt import DbtSession, SingleModelProject, dbt_session
+from tests.support.dbt import DbtSession, SingleModelProject
 
 FIRST, SECOND = "run_20261117T000000Z_00000001", "run_20261118T000000Z_00000002"
 ROW_GROUP = "write.parquet.row-group-size-bytes"
@@ -19,26 +16,6 @@ ROW_GROUP = "write.parquet.row-group-size-bytes"
 @pytest.fixture
 def project(tmp_path: Path) -> SingleModelProject:
     return SingleModelProject(tmp_path / "project")
-
-
-@pytest.fixture(scope="module")
-def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    with lake_maker(server, settings, tmp_path_factory.mktemp("rebuild")) as new_lake:
-        yield new_lake()
-
-
-@pytest.fixture(scope="module")
-def shared_session(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DbtSession]:
-    with dbt_session(environment(lake), tmp_path_factory.mktemp("session")) as session:
-        yield session
-
-
-@pytest.fixture
-def session(shared_session: DbtSession) -> Iterator[DbtSession]:
-    """Yield a session on a lake without tables."""
-    yield shared_session
-    for table in shared_session.sql("show tables in silver"):
-        shared_session.sql(f"drop table silver.{table['tableName']}")
 
 
 def build(session: DbtSession, project: SingleModelProject, branch: str) -> tuple[str, str]:

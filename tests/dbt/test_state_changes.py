@@ -1,17 +1,14 @@
 """A state group whose state changes between releases is reported with its cause until it is repaired."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.iceberg.catalog.catalog import open_catalog
-from synapse_lakehouse.local.postgres.embedded_postgres import EmbeddedServer
-from tests.conftest import environment, lake_maker
 from tests.support.branch_builds import FULL, GROUP_TABLES, STATE_TABLES
 from tests.support.bronze_rows import append, append_groups, create_tables
-from tests.support.dbt import DbtSession, dbt_session
+from tests.support.dbt import DbtSession
 
 Rows = set[tuple[Any, ...]]
 BRANCHES = [f"run_2026111{day}T000000Z_0000000{day}" for day in range(1, 7)]
@@ -63,26 +60,6 @@ CHANGES = {
     (72, 70, None, None, None),
     (90, 90, None, None, None),
 }
-
-
-@pytest.fixture(scope="module")
-def lake(server: EmbeddedServer, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    with lake_maker(server, settings, tmp_path_factory.mktemp("lake")) as new_lake:
-        yield new_lake()
-
-
-@pytest.fixture(scope="module")
-def shared_session(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DbtSession]:
-    with dbt_session(environment(lake), tmp_path_factory.mktemp("session")) as session:
-        yield session
-
-
-@pytest.fixture
-def session(shared_session: DbtSession) -> Iterator[DbtSession]:
-    """Yield a session on a lake without tables."""
-    yield shared_session
-    for name in (*TABLES, *STATE_TABLES):
-        shared_session.sql(f"drop table if exists {name}")
 
 
 def _publish(session: DbtSession, branch: str) -> None:

@@ -212,10 +212,9 @@ class BronzeChanges(BranchedBronze):
 
     def change_extremities(self) -> None:
         """Delete and add forward and backward extremities."""
-        for extremities in ("event_forward_extremities", "event_backward_extremities"):
-            self.drop(extremities, "event_id", self.some(extremities, "event_id", 8))
         columns = {"event_forward_extremities": "event_id", "event_backward_extremities": "prev_event_id"}
         for extremities, column in columns.items():
+            self.drop(extremities, "event_id", self.some(extremities, "event_id", 8))
             selected = self.some("event_edges", column, 8)
             self.add(
                 extremities,

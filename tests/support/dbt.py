@@ -50,11 +50,19 @@ class DbtSession:
 
     def rows_of_last_commit(self, table: str, branch: str) -> int:
         """Return the number of rows that the last commit to ``table`` on ``branch`` added."""
+        return int(self._read_last_commit(table, branch, "summary['added-records']") or 0)
+
+    def operation_of_last_commit(self, table: str, branch: str) -> str | None:
+        """Return Iceberg's operation of the last commit to ``table`` on ``branch``, such as ``append``."""
+        return self._read_last_commit(table, branch, "operation")
+
+    def _read_last_commit(self, table: str, branch: str, column: str) -> str | None:
         (last,) = self.sql(
-            f"select int(summary['added-records']) as rows from {table}.refs"
-            f" join {table}.snapshots using (snapshot_id) where name = '{branch}'"
+            f"select {column} as value from {table}.refs join {table}.snapshots using (snapshot_id)"
+            f" where name = '{branch}'"
         )
-        return int(last["rows"] or 0)
+        value: str | None = last["value"]
+        return value
 
     def _folders(self, project: Path) -> list[str]:
         folders = ["--project-dir", project, "--profiles-dir", project, "--target-path", self.target]
