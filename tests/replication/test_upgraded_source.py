@@ -150,6 +150,17 @@ def test_a_server_that_starts_without_a_grant_serves_the_earlier_streams(
     assert reader.read_positions().by_stream[STREAM] == 2
 
 
+def test_an_unread_table_without_a_grant_causes_no_warning(
+    older_database: Database, role: Role, reader: DatabaseReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    upgrade(older_database)
+    grant_again(older_database, role)
+    older_database.execute(f"revoke select on user_reports from {role.name}")
+    with caplog.at_level(logging.WARNING):
+        assert reader.read_positions().by_stream[STREAM] == 2
+    assert not [record for record in caplog.records if "user_reports" in record.getMessage()]
+
+
 def test_a_restore_without_a_stream_ends_the_subscriptions(older_database: Database) -> None:
     change_schema(older_database, show_additions)
     reader = DatabaseReader(older_database.settings, CATALOGUE, settle_seconds=0.05, examine_seconds=EXAMINE_SECONDS)

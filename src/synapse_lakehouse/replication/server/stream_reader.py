@@ -11,12 +11,7 @@ import psycopg
 from synapse_lakehouse.catalogue import Catalogue
 from synapse_lakehouse.config.settings import Settings
 from synapse_lakehouse.postgres.access.absent_objects import find_absent_objects
-from synapse_lakehouse.postgres.access.grants import list_required_grants
-from synapse_lakehouse.postgres.access.preflight import (
-    explain_missing_grants,
-    require_server_name,
-    require_supported_version,
-)
+from synapse_lakehouse.postgres.access.preflight import require_server_name, require_supported_version
 from synapse_lakehouse.postgres.access.ungranted_additions import exclude_additions, find_ungranted_additions
 from synapse_lakehouse.postgres.connection import Connection, connect, split_by_database
 from synapse_lakehouse.postgres.errors import ReadError
@@ -131,13 +126,9 @@ class DatabaseReader:
         present = main.restrict_to_source(absent)
         if is_new:
             require_server_name(connection, present, self._settings)
-        readable, is_first = present, self._absent_objects is None
-        if is_first:
-            # The process may have been started after the upgrade.
-            missing = find_ungranted_additions(present, connection)
-            ungranted, readable = list(missing.values()), exclude_additions(present, missing)
-        else:
-            ungranted = _explain_ungranted(connection, present) if is_changed else []
+        must_search = is_new or is_changed or bool(self._ungranted)
+        missing = self._find_ungranted(connection, present) if must_search else {}
+        ungranted = list(missing.values())
         has_news = ungranted != self._ungranted
         if ungranted and has_news:
             log.warning(
@@ -146,14 +137,19 @@ class DatabaseReader:
                 " `lakehouse grants` again. %s",
                 " ".join(ungranted),
             )
-        self._ungranted = ungranted
-        if not ungranted and (is_new or is_changed):
-            self._prepare(connection, present)
-            self._absent_objects = absent
-        elif is_first and (is_new or has_news):
-            self._prepare(connection, readable)
+        if is_new or is_changed or has_news:
+            self._prepare(connection, exclude_additions(present, missing))
+        self._absent_objects, self._ungranted = absent, ungranted
         self._examined_at = monotonic()
         connection.rollback()
+
+    def _find_ungranted(self, connection: Connection, present: Catalogue) -> dict[str, str]:
+        """Like :func:`find_ungranted_additions`, but only additions that the served streams are read from."""
+        served = [stream for stream in present.streams if stream.name in self._format.schemas]
+        names = {table.name for stream in served for table, _ in present.backing_tables(stream.name)}
+        names |= {stream.sequence for stream in served}
+        missing = find_ungranted_additions(present, connection)
+        return {name: message for name, message in missing.items() if name.partition(".")[0] in names}
 
     def _prepare(self, connection: Connection, present: Catalogue) -> None:
         """Read the tables of ``present`` from now on, except columns that the role may not read and need not copy."""
@@ -183,12 +179,3 @@ class DatabaseReader:
                 ", ".join(sorted(f"{table}.{column}" for table, column in unreadable)),
             )
         return unreadable
-
-
-def _explain_ungranted(connection: Connection, catalogue: Catalogue) -> list[str]:
-    """Return a message for each table or sequence of a stream that the role may not read."""
-    names = {table.name for stream in catalogue.streams for table, _ in catalogue.backing_tables(stream.name)}
-    names |= {stream.sequence for stream in catalogue.streams}
-    return explain_missing_grants(
-        connection, [grant for grant in list_required_grants(catalogue) if grant.name in names]
-    )
