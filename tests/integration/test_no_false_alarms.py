@@ -94,6 +94,7 @@ def run_homeservers(server: EmbeddedServer, folder: Path, load: Load | None) -> 
 def compress(settings: Settings, dsn: str, strategy: str) -> None:
     result = lakehouse(settings, "compress", "apply", "--yes", "--strategy", strategy, SYNAPSE_WRITE_DSN=dsn)
     print(result.stdout[-400:], result.stderr[-400:])
+    assert result.returncode == 0
 
 
 def execute(dsn: str, statement: str) -> None:
