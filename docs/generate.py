@@ -50,9 +50,10 @@ def settings_page() -> str:
     ]
     return "\n".join([
         _NOTICE + "# Settings\n",
-        "Set these variables in the environment or in `.env` of the current folder. The environment has precedence. An",
-        "empty value counts as unset. Without any setting, everything runs on this machine: a run copies the shipped",
-        "sample, and commands read the lake of the latest run.\n",
+        "Set these variables in the environment or in `.env` of the current folder. The environment has precedence",
+        "over `.env`. A variable without a value is ignored, so an empty variable of the environment does not hide the",
+        "value in `.env`. Without any setting, everything runs on this machine: a run copies the shipped sample, and",
+        "commands read the lake of the latest run.\n",
         *_table(("setting", "default", "meaning"), rows),
         "",
     ])  # fmt: skip

@@ -35,7 +35,7 @@ _URI_SETTINGS: Final = {
 
 
 class Settings(BaseSettings):
-    """The settings. Their names in the environment are in upper case. An empty value counts as unset."""
+    """The settings. Their names in the environment are in upper case. Variables without a value are ignored."""
 
     model_config = SettingsConfigDict(
         env_file=env_file.ENV_FILE,
@@ -66,38 +66,39 @@ class Settings(BaseSettings):
     )
     synapse_server_name: str | None = Field(None, description="server_name of the homeserver; needed with SYNAPSE_DSN")
     synapse_write_dsn: str | None = Field(
-        None, repr=False, description="libpq URI of Synapse's database for the compressor's role, which may write state"
+        None, repr=False, description="libpq URI of the database with Synapse's state, for the compressor's role"
     )
     synapse_config: Path | None = Field(
         None,
-        description="paths of homeserver.yaml and of further files or folders, separated by colons; they configure"
-        " stream_writers, retention and state_compressor; optional",
+        description="paths of homeserver.yaml and of further files or folders, separated by colons; the lakehouse"
+        " reads stream_writers, retention and state_compressor from them",
     )
     lakehouse_home: AbsolutePath = Field(Path(".lakehouse"), description="folder for all local files of the platform")
     lakehouse_homeservers: AbsolutePath | None = Field(
-        None, description="folder with a file NAME.env per homeserver, for several homeservers in one Airflow"
+        None, description="folder with a file NAME.env for each homeserver, if one Airflow copies several homeservers"
     )
-    lakehouse_homeserver: str | None = Field(None, description="name of the homeserver to which commands apply")
+    lakehouse_homeserver: str | None = Field(None, description="NAME of the homeserver to which commands apply")
     lakehouse_catalog_uri: str | None = Field(
-        None,
-        repr=False,
-        description="Iceberg catalog: postgresql:// (JDBC catalog) or http(s):// (REST); unset: embedded PostgreSQL",
+        None, repr=False, description="Iceberg catalog: postgresql:// or http(s):// (REST); unset: embedded PostgreSQL"
     )
     lakehouse_catalog_properties: JsonObject = Field(
         {}, repr=False, description="further Iceberg catalog properties as JSON, such as S3 endpoint and region"
     )
     lakehouse_warehouse: Annotated[str, AfterValidator(check_paths.check_warehouse)] | None = Field(
-        None, description="location of table files: a folder or s3://bucket/prefix; unset: a folder of LAKEHOUSE_HOME"
+        None, description="location of table files: a folder or s3://bucket/prefix; unset: a folder in LAKEHOUSE_HOME"
     )
     lakehouse_stream_writers: str = Field(
         "", description="stream writers, like 'events:persister1,persister2 receipts:worker1'; overrides SYNAPSE_CONFIG"
     )
     lakehouse_acknowledged_ids: str = Field(
         "",
-        description="lost, late, duplicate, changed IDs to acknowledge once, like 'events:4711,4800..4810 receipts:77'",
+        description="lost, late, duplicate or changed stream IDs that block no run, like 'events:4711,4800..4810"
+        " receipts:77'; set it for one run",
     )
     lakehouse_acknowledged_rooms: AcknowledgedRooms = Field(
-        "", description="rooms with acknowledged event_lost findings; ROOM@TIME: also state changes found before TIME"
+        "",
+        description="rooms whose event_lost findings get the severity info, like '!a:example.org'; ROOM@TIME: also the"
+        " state_group_changed findings of changes that a run found before TIME",
     )
     lakehouse_source_connections: Annotated[int, Field(ge=2, le=64)] = Field(
         4, description="maximum number of connections of a run to Synapse's database"
@@ -109,7 +110,9 @@ class Settings(BaseSettings):
         None, description="disk space for Synapse's database and its WAL, such as 500GiB, for forecasts and alerts"
     )
     lakehouse_on_drift: Literal["fail", "partial"] = Field(
-        "fail", description="if tables differ from the catalogue: fail ends the run, partial uses their previous rows"
+        "fail",
+        description="if a table cannot be copied, for example because a column is missing: fail ends the run, partial"
+        " publishes the table's previous rows",
     )
     lakehouse_lease_seconds: Annotated[int, Field(ge=10, le=86_400)] = Field(
         300, description="seconds after which a lake lease that is not renewed expires"
@@ -118,17 +121,16 @@ class Settings(BaseSettings):
         21_600, description="seconds that a run waits for another run to release the lake lease"
     )
     lakehouse_erasure_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
-        30, description="days for which a release is readable; then content that only this release has is deleted"
+        30, description="days for which a release is readable; later, content that only this release has is deleted"
     )
     lakehouse_retention_enabled: bool | None = Field(
-        None, description="whether Synapse hides expired messages; unset: retention in SYNAPSE_CONFIG, or false"
+        None, description="whether Synapse hides expired messages; unset: as in SYNAPSE_CONFIG, or false"
     )
     lakehouse_retention_max_lifetime: str | None = Field(
         None, description="message lifetime in rooms without a retention policy, such as 90d; overrides SYNAPSE_CONFIG"
     )
     lakehouse_as_of: AwareDatetime | None = Field(
-        None,
-        description="time at which retention is evaluated, such as 2026-11-20T00:00:00Z; unset: the time of the copy",
+        None, description="time for which retention is evaluated, like 2026-11-20T00:00:00Z; unset: time of the copy"
     )
     lakehouse_feed_length: Annotated[int, Field(ge=1)] = Field(
         1000, description="maximum number of events per user in gold.user_event_feed"
@@ -143,67 +145,65 @@ class Settings(BaseSettings):
         60, description="time limit in seconds for the nightly reconciliation with Synapse's database"
     )
     lakehouse_index_check_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = Field(
-        60, description="time limit in seconds for the nightly comparison of index entries; 0: no comparison"
+        60, description="time limit in seconds for the nightly comparison of indexes with the copy; 0: no comparison"
     )
     lakehouse_alert_urls: str = Field(
-        "",
-        repr=False,
-        description="alert sinks as Apprise URLs, separated by spaces: matrixs://token@host/!room, mailtos://, jsons://",
+        "", repr=False, description="Apprise URLs for alerts, separated by spaces, like matrixs://token@host/!room"
     )
     lakehouse_runbooks: str = Field(
         "docs/runbooks", description="location of the runbooks, for links in alerts: a URL, or a folder of the checkout"
     )
-    lakehouse_metrics_file: Path | None = Field(None, description="file for node_exporter's textfile collector: *.prom")
+    lakehouse_metrics_file: Path | None = Field(None, description="*.prom file for node_exporter's textfile collector")
     lakehouse_metrics_token: str | None = Field(
-        None,
-        repr=False,
-        description="token with which Prometheus reads /lakehouse/metrics in Airflow; unset: no access",
+        None, repr=False, description="token for Prometheus to read /lakehouse/metrics in Airflow; unset: no access"
     )
     lakehouse_data_docs_url: str | None = Field(None, description="URL of the Data Docs, for links; unset: their path")
     lakehouse_schedule: CronExpression = Field(
-        "0 0 * * *", description="times of runs: a cron expression of five fields, or @hourly"
+        "0 0 * * *", description="times of runs: cron expression of five fields, or @hourly, @daily, @weekly, @monthly"
     )
     lakehouse_timezone: TimeZone = Field("UTC", description="time zone of LAKEHOUSE_SCHEDULE, such as Europe/Berlin")
     lakehouse_overdue_hours: Annotated[int, Field(ge=1, le=24 * MAX_DAYS)] | None = Field(
         None,
-        description="hours without a release after which an alert is sent; unset: the longest interval of runs + 2",
+        description="hours without a release after which an alert is sent; unset: longest time between two runs + 2 h",
     )
     lakehouse_gap_budget: Annotated[int, Field(ge=1, le=100)] | None = Field(
-        None, description="a stream raises an alert if more than this percentage of its new IDs have no row; unset: 50"
+        None, description="percentage of a stream's new IDs without a row above which an alert is sent; unset: 50"
     )
     lakehouse_stale_hours: Annotated[int, Field(ge=0, le=24 * MAX_DAYS)] = Field(
-        24, description="hours without a new position after which a stream or a standby raises an alert; 0: never"
+        24,
+        description="hours after which an alert is sent if a writer writes rows but its position stays the same, if"
+        " new IDs get no row, or if a standby replays no WAL; 0: never",
     )
     lakehouse_tap_minutes: Annotated[int, Field(ge=0, le=1440 * MAX_DAYS)] = Field(
-        15, description="minutes without data after which a replication tap raises an alert; 0: never"
+        15, description="minutes after which an alert is sent if no replication tap listens any more; 0: never"
     )
     lakehouse_replication_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = Field(
-        30, description="days after which lake maintenance deletes replication commands; 0: never"
+        30, description="days after which maintenance deletes the commands that a replication tap recorded; 0: never"
     )
     lakehouse_redis_url: str | None = Field(
-        None, repr=False, description="Synapse's Redis, like redis://:password@host:6379, for `lakehouse replicate tap`"
+        None, repr=False, description="URL of Synapse's Redis for the replication tap: redis://:password@host:6379"
     )
     # If one of these is unset, the section state_compressor of SYNAPSE_CONFIG applies, or else the default.
     lakehouse_compressor_enabled: str | None = Field(
-        None, description="true: the state compressor runs on its schedule; unset: as in SYNAPSE_CONFIG, or false"
+        None, description="true: the state compressor runs on a schedule; unset: as in SYNAPSE_CONFIG, or false"
     )
     lakehouse_compressor_chunk_size: str | None = Field(
-        None, description="approximate number of state groups per chunk of the compressor; 500 by default"
+        None, description="strategy levels: approximate number of state groups compressed at once; default 500"
     )
     lakehouse_compressor_number_of_rooms: str | None = Field(
-        None, description="number of rooms that a run compresses, most uncompressed state first; 5 by default"
+        None, description="number of rooms that a run compresses: those with the most uncompressed state; default 5"
     )
     lakehouse_compressor_default_levels: str | None = Field(
-        None, description="sizes of the levels of Synapse's compressor, the lowest level first; 100,50,25 by default"
+        None, description="strategy levels: sizes of the levels, the lowest level first; default 100,50,25"
     )
     lakehouse_compressor_time_between_runs: str | None = Field(
-        None, description="time between runs of the compressor, such as 12h; 1d by default"
+        None, description="time between runs of the compressor, such as 12h; default 1d"
     )
     lakehouse_compressor_strategy: str | None = Field(
-        None, description="strategy: levels (default; same result as Synapse's own compressor), or best (fewer rows)"
+        None, description="levels (default; same result as Synapse's own compressor), or best (fewer rows)"
     )
     lakehouse_compressor_max_chain: str | None = Field(
-        None, description="strategy best: maximum chain length (state groups read for one state); 100 by default"
+        None, description="strategy best: maximum number of state groups in a chain; default 100"
     )
     lakehouse_compressor_rooms: str | None = Field(
         None, description="IDs of the rooms that a run compresses, separated by spaces, instead of a number of rooms"
@@ -212,10 +212,10 @@ class Settings(BaseSettings):
         None, description="true: the DAG state_compression applies its plan without approval"
     )
     lakehouse_compressor_busy_sessions: str | None = Field(
-        None, description="the compressor pauses while more sessions than this are in a transaction; 20 by default"
+        None, description="the compressor pauses while more sessions than this are in a transaction; default 20"
     )
     lakehouse_compressor_lag_megabytes: str | None = Field(
-        None, description="the compressor pauses while a replica lags by more than this number of MB; 64 by default"
+        None, description="the compressor pauses while a replica lags by more than this number of MB; default 64"
     )
     lakehouse_ui_hosts: HostNames = Field(
         "", description="host names of Airflow's UI in addition to localhost, separated by spaces"
