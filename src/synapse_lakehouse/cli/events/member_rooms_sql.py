@@ -12,8 +12,8 @@ def membership_ctes(user: str) -> str:
 
     ``own_rooms`` has the columns ``room_id`` and ``as_member``. Synapse treats joined users as members, and also users
     that left without forgetting the room. After a leave, backward pagination starts at the leave event, but forward
-    pagination and relations continue after the leave event. All other users, including banned users, get no pages and
-    can only peek at single events (``Auth.check_user_in_room``, ``PaginationHandler.get_messages``).
+    pagination and relations continue after the leave event. All other users, including banned users, are peeking: they
+    get single events, and pages only of world-readable rooms (``Auth.check_user_in_room_or_world_readable``).
     """
     quoted_user = quote_literal(user)
     return f"""
