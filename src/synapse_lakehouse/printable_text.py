@@ -1,7 +1,7 @@
 r"""Escape invisible characters, and characters that change the display of other text, in text for people.
 
 Other servers choose room IDs, user IDs, event types and state keys, and Synapse stores them unchanged. They may contain
-harmful characters: a terminal executes control sequences, a right-to-left mark reorders the rest of a line, a line
+harmful characters: a terminal executes control sequences, a direction override reorders the rest of a line, a line
 break forges a log line, and chat programs act on mentions and links. All output uses one of these functions. The
 escapes are those of Python (``\x1b``, ``\u202e``, ``\U000e0041``). Inside JSON, they are those of JSON.
 """
