@@ -31,7 +31,7 @@ def check_streams(
 
 
 def check_tap(landed: datetime | None, limit: timedelta, now: datetime) -> list[AlertFinding]:
-    """Return a finding if the replication tap has been silent for longer than ``limit``; with limit 0 there is none.
+    """Return a finding if the replication tap has not listened for longer than ``limit``; none if ``limit`` is 0.
 
     :param landed: time at which the tap last listened; None if no tap was ever used.
     """

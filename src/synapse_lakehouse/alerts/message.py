@@ -12,7 +12,7 @@ from synapse_lakehouse.alerts.incidents import WARNING_KINDS, IncidentEvent, Inc
 from synapse_lakehouse.printable_text import to_chat_text, to_printable, to_printable_message
 
 MAX_SINGLE_MESSAGES: Final = 5
-"""If a report has more events, one message describes all of them."""
+"""If more incidents begin or end at once, one message describes all of them."""
 
 _NAMED: Final = 20
 _HARMFUL_KINDS: Final = (IncidentKind.DATA_LOSS, IncidentKind.LOST_IDS, IncidentKind.WRONG_ANSWERS)
@@ -20,7 +20,7 @@ _HARMFUL_KINDS: Final = (IncidentKind.DATA_LOSS, IncidentKind.LOST_IDS, Incident
 
 @dataclass(frozen=True)
 class AlertMessage:
-    """A message about ``events``."""
+    """A message about ``events``: incidents that began or ended."""
 
     title: str
     body: str
@@ -39,9 +39,9 @@ def name_homeserver(name: str | None, server_name: str | None) -> str:
 
 
 def build_messages(events: Sequence[IncidentEvent], homeserver: str, runbooks: str) -> list[AlertMessage]:
-    """Return one message for each event, or one message for all if there are more than :data:`MAX_SINGLE_MESSAGES`.
+    """Return one message for each beginning or end of an incident, in the order of harm, beginnings first.
 
-    Incidents that begin come first. The most harmful of them is the first.
+    If there are more than :data:`MAX_SINGLE_MESSAGES`, return one message for all.
 
     :param homeserver: see :func:`name_homeserver`.
     :param runbooks: URL or folder of the runbooks, without a trailing slash.

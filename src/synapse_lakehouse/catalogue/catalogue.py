@@ -64,10 +64,11 @@ class Catalogue(Declaration):
         for table in self.tables:
             for reference in table.references:
                 if missing := {f"{table.name}.{reference.column}", *reference.targets} - columns:
-                    raise ValueError(f"references to columns that are not copied: {', '.join(sorted(missing))}")
+                    raise ValueError(f"a reference contains columns that are not copied: {', '.join(sorted(missing))}")
                 if evolving := {target for target in reference.targets if self._is_column_evolving(target)}:
                     raise ValueError(
-                        f"references to tables or columns that some releases lack: {', '.join(sorted(evolving))}"
+                        "a reference may not point to a table or column that some releases of Synapse lack: "
+                        f"{', '.join(sorted(evolving))}"
                     )
                 target, _, key = reference.to.partition(".")
                 if reference.equal and self.table(target).primary_key != (key,):

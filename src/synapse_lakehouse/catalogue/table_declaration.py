@@ -85,7 +85,7 @@ class Table(Evolving):
         if self.load is LoadMode.MEASURE and declared - served != ids_and_writer:
             yield "a measured table may have only stream IDs, a writer column and only_served columns"
         if evolving := needed & {column.name for column in self.columns if column.is_evolving}:
-            yield f"some releases lack a column of its key, streams or references: {', '.join(sorted(evolving))}"
+            yield f"some releases of Synapse lack a key, stream or reference column: {', '.join(sorted(evolving))}"
         if self.load is not LoadMode.MEASURE and served:
             yield "only_served columns are allowed only in measured tables, whose rows are not copied"
 

@@ -51,7 +51,8 @@ def apply_plan(
     :param report: receives progress lines.
     :param approved: ``planned_at`` of the plan that was approved.
     :raises NotApprovedError: when the run has a newer plan; nothing was written.
-    :raises VerificationError: when a state of any room changed; nothing is written until that room is repaired.
+    :raises VerificationError: when a compression changed the state of a room. No further room is written. Unless the
+        room was restored, all later calls fail until an operator repairs it.
     :raises CompressorError, SourceError: when the work cannot continue; written groups are correct and stay.
     """
     _require_no_damaged_room(catalog)
@@ -82,8 +83,9 @@ def apply_plan(
 
 
 def verify_run(settings: Settings, catalog: Catalog, run: Run) -> list[RoomVerification]:
-    """Compare each room that the run wrote with its undo files; record new faults, and rooms that were repaired.
+    """Compare each room that the run wrote with its undo files, and return the results.
 
+    New faults, and rooms that were repaired, are recorded in ``audit.compression_runs``.
     An unreadable undo file is returned as a fault of its room; it does not change the recorded outcome.
 
     :raises CompressorError, SourceError: when the database cannot be read.

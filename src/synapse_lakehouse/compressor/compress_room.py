@@ -64,7 +64,7 @@ def compress_room(
     :raises CompressorError: when the undo file cannot be written, or an undo file belongs to another history of the
         database; nothing more was written.
     :raises CompressorRunningError: when another compressor changed the progress of the room; written groups stay.
-    :raises VerificationError: when a state changed; the groups that this call wrote were restored.
+    :raises VerificationError: when a state changed; ``is_restored`` is set if the written groups were restored.
     """
     interrupted = undo_file.find_uncompared_undo_files(undo_folder, room_id, database)
     compression = _RoomCompression(room_id, settings, open_reader, writer, undo_folder, database, interrupted)

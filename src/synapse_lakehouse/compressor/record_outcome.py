@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
     COMPRESSED = "compressed"
     PARTIAL = "partial"
-    """A lock or a change of the room prevented the rest; written groups are correct."""
+    """A lock or a change of the room prevented the rest of the compression; written groups are correct."""
     SKIPPED = "skipped"
     """The room was skipped: nothing was written."""
     STOPPED = "stopped"
@@ -54,7 +54,8 @@ def compress_and_record(
     The row has the columns of ``audit.compression_runs`` except the columns of the run. A skipped room has no numbers.
 
     :raises CompressorError, SourceError, ReadError, OSError, psycopg.Error, KeyboardInterrupt: when no other room
-        should be compressed; written groups are correct and stay, or were restored.
+        should be compressed. Written groups are correct and stay, or were restored. Exception: after a
+        :class:`VerificationError` without ``is_restored``, an operator must repair the room.
     """
     return _run_and_record(
         {"room_id": room_id, **settings.layout_settings()},

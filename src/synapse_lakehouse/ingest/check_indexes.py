@@ -32,7 +32,7 @@ _TOO_SLOW: Final = "a range of its keys takes longer than LAKEHOUSE_INDEX_CHECK_
 
 
 def check_indexes(session: SnapshotSession) -> None:
-    """Compare as many index entries as the budget allows.
+    """Compare as many index entries as LAKEHOUSE_INDEX_CHECK_SECONDS allows.
 
     The results are appended to ``audit.index_checks``, and replace ``silver.index_faults`` on the run's branch.
     """

@@ -34,8 +34,8 @@ class IndexProgress:
     """An index, the connection to its database, and the ranges of it that this run read.
 
     * ``number``: number of the pass. ``first``: key at which this run continues the pass; None: start of the index.
-    * ``not_checked``: why a run had to stop in the index: the previous run, until this run reads the index.
-      ``stopped_at``: time at which the previous run stopped, if it had to stop.
+    * ``not_checked``: why a run had to stop in the index. Until this run reads the index, the reason is that of the
+      previous run. ``stopped_at``: time at which the previous run stopped, if it had to stop.
     * ``count``: number of entries that the source should read in about a second.
     * ``next``: key at which the next run continues. ``is_finished``: whether this run finished the pass.
     """

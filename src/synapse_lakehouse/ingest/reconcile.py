@@ -1,7 +1,7 @@
 """Compare the run's branch of bronze with the source, in the snapshot of the copy, and repair differences.
 
-LAKEHOUSE_PARITY_SECONDS limits the source's work per run. Slices of tables take turns: the slice that was compared
-longest ago comes first.
+LAKEHOUSE_PARITY_SECONDS, the budget, limits the source's work per run. Slices of tables take turns: the slice that was
+compared longest ago comes first.
 """
 
 import time
@@ -70,7 +70,7 @@ class SliceComparison:
 
 
 def reconcile_tables(app: SparkApp, catalogue: Catalogue, connection: Connection, snapshot: PostgresSnapshot) -> None:
-    """Compare as many slices as the budget allows, and read differing ranges again.
+    """Compare as many slices as LAKEHOUSE_PARITY_SECONDS (the budget) allows, and read differing ranges again.
 
     The results are appended to ``audit.reconciliation`` and, if ranges differ, to ``audit.repairs`` and
     ``audit.deletions``.

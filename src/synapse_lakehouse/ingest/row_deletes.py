@@ -80,7 +80,9 @@ def delete_rows(
     missing_keys = persist_to_disk(_find_missing(target, on_branch, changes))
     deleted, _ = target.delete_keys(missing_keys)
     if deleted != missing:
-        raise FullCopyRequiredError(f"{deleted} deleted rows of {table.name} were found; the counts require {missing}")
+        raise FullCopyRequiredError(
+            f"{deleted} rows of {table.name} are missing in the source, but by the row counts, {missing} are missing"
+        )
     return DeletedRows(outdated, missing, missing_keys)
 
 

@@ -75,7 +75,7 @@ class ResolvedRooms:
 
 
 def is_up_to_date(catalog: Catalog, branch: str) -> bool:
-    """Return whether the tables on ``branch`` were built from the bronze tables on ``branch``."""
+    """Return whether the tables of resolved state on ``branch`` were built from the bronze tables on ``branch``."""
     # silver.state_changes is written last. If a run failed before this write, all tables are rebuilt.
     return input_fingerprint.read_fingerprint(catalog, _CHANGES, branch) == _fingerprint(catalog, branch)
 

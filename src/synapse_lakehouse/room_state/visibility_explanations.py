@@ -71,7 +71,7 @@ _LAST: Final = {
 
 
 def explain_rule(rule: str) -> list[str]:
-    """Return the questions up to the rule that decides, with their answers and the outcome.
+    """Return the question of each rule up to ``rule``, with its answer. The last line also contains the outcome.
 
     :param rule: the column ``rule`` of ``gold.event_visibility``.
     """

@@ -43,8 +43,8 @@ where distance = n group by stream
 """
 """Counts the IDs that follow a stream's minimum without a gap, as in :func:`safe_bound.extend_without_gap`.
 
-Reads ``beyond``: stream and distance from the minimum, above zero. Returns stream and run. A stream without such IDs
-has no row.
+Reads ``beyond``: stream and distance from the minimum, above zero. Returns stream and run (the number of these IDs). A
+stream without such IDs has no row.
 """
 
 MISSING_RANGES: Final = """

@@ -12,7 +12,7 @@ class Strategy(StrEnum):
     LEVELS = "levels"
     """The rows and edges that Synapse's own state compressor, rust-synapse-compress-state, would write."""
     BEST = "best"
-    """The fewest rows that we can find, with no chain longer than ``max_chain``."""
+    """The fewest rows that the algorithm finds, with no chain longer than ``max_chain``."""
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,10 @@ def exclude_ungranted_additions(catalogue: Catalogue, connection: Connection) ->
 
 
 def find_ungranted_additions(catalogue: Catalogue, connection: Connection) -> dict[str, str]:
-    """Return a message with the GRANT statement for each addition of an upgrade that the role may not read.
+    """Return the tables, sequences and columns that an upgrade of Synapse added and that the role may not read.
 
-    The keys are names such as ``threads`` (a table or a sequence) and ``events.depth`` (a column).
+    The keys are names such as ``threads`` (a table or a sequence) and ``events.depth`` (a column). The values are
+    messages with the missing GRANT statement.
     """
     missing = {}
     for grant in list_required_grants(catalogue):

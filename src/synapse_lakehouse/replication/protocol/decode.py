@@ -42,7 +42,7 @@ def parse_line(line: bytes, dialect: Dialect) -> Command | None:
     word = start.decode("utf-8", "surrogateescape")
     parser = _PARSERS.get(word)
     if b"\n" in line:
-        raise MalformedCommandError(word if parser else "a command", "more than one line")
+        raise MalformedCommandError(word if parser else "a command", "it has more than one line")
     if parser is None:
         upper_word = line.split()[0].decode("utf-8", "replace").upper()
         if upper_word in _PARSERS:
@@ -53,7 +53,7 @@ def parse_line(line: bytes, dialect: Dialect) -> Command | None:
     try:
         return parser(rest.decode("utf-8"), dialect)
     except UnicodeDecodeError:
-        raise MalformedCommandError(word, "not UTF-8") from None
+        raise MalformedCommandError(word, "the line is not UTF-8") from None
     except (GrammarError, ValueError, RecursionError) as error:
         raise MalformedCommandError(word, describe_malformed_line(error)) from None
 
@@ -103,7 +103,7 @@ def _user_sync(rest: str, dialect: Dialect) -> Command:
         case _:
             raise GrammarError(WRONG_WORD_COUNT)
     if state not in _STATES:
-        raise GrammarError("neither start nor end")
+        raise GrammarError("the state is neither start nor end")
     return c.UserSync(user_id, _STATES[state], _token(last_sync_ms), instance, device_id)
 
 
@@ -125,7 +125,7 @@ def _lock_released(rest: str, dialect: Dialect) -> Command:
     match DECODER.decode(rest):
         case [str(instance), str(name), str(key)]:
             return c.LockReleased(instance, name, key)
-    raise GrammarError("not a JSON list of three strings")
+    raise GrammarError("the arguments are not a JSON list of three strings")
 
 
 def _one_word(make: Callable[[str], Command]) -> "_Parser":
@@ -173,5 +173,5 @@ def _before_json(rest: str, count: int) -> list[str]:
 
 def _token(text: str) -> int:
     if not _TOKEN.fullmatch(text) or abs(token := int(text)) >= 1 << 63:
-        raise GrammarError("not a 64-bit number")
+        raise GrammarError("a token or time is not a 64-bit number")
     return token

@@ -97,7 +97,7 @@ def _join_words(*values: str | int) -> str:
 
 def _source_words(stream: str, instance: str | None, dialect: Dialect) -> Sequence[str]:
     if (instance is None) is not (dialect is Dialect.TOKENS):
-        raise GrammarError("the dialect tokens takes no instance, and all other dialects require an instance")
+        raise GrammarError("an instance name is required, except in the dialect tokens, which allows none")
     return (stream,) if instance is None else (stream, instance)
 
 

@@ -61,7 +61,7 @@ WITHHELD: Final = Constant(None)
 
 @dataclass(frozen=True)
 class RowSchema:
-    """The schema of a row of ``table``: it is sent as the list of its fields or, with a ``tag``, as ``[tag, fields]``.
+    """The schema of the rows of ``table``. A row is sent as the list of its fields; with ``tag``, as ``[tag, fields]``.
 
     ``is_announced``: whether Synapse announces every row of the table. If not, Synapse announces rows of another table
     instead, and the replication server does not send rows of this table.

@@ -150,7 +150,7 @@ class PositionReader:
     def _end_without_gap(
         self, connection: Connection, stream: Stream, stored: Mapping[str, int], last_value: int, minimum: int
     ) -> int:
-        """Return the last token before the first gap after ``minimum``."""
+        """Return the last token before the first token without a row above ``minimum``."""
         complete = max(minimum, self._complete.get(stream.name, FIRST_ID))
         # Search rows beyond the bound only after a change.
         state = (dict(stored), last_value, complete)

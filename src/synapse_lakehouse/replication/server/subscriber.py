@@ -146,7 +146,7 @@ class Subscriber:
             case command if isinstance(command, c.SERVER_COMMANDS):
                 raise _CommandRefusedError(f"{c.command_word(command)}: only servers send this command")
             case c.Unknown(word) if word in _HTTP_METHODS:
-                raise _CommandRefusedError(f"{word}: this port does not speak HTTP")
+                raise _CommandRefusedError(f"{word}: this port does not accept HTTP")
             case c.Ping() | c.Unknown() | c.Sync():
                 pass
             case _:

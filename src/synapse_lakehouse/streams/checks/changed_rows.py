@@ -42,7 +42,7 @@ class RereadIds:
 
 
 def find_reread_ids(tables: StreamTables, comparable: Collection[str]) -> list[RereadIds]:
-    """Find the IDs at or below the previous safe bound that this run read again, in append-only tables.
+    """Return, by append-only table, the IDs at or below the previous safe bound whose rows this run read again.
 
     :param comparable: tables that this run and the previous release read with the same statement. Only these tables are
         compared, because the declarations of other tables may have changed.

@@ -52,7 +52,10 @@ def covers_range(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bo
 
 
 def flag_acknowledged(gap: StreamGap, ranges: Sequence[tuple[int, int]]) -> Iterator[StreamGap]:
-    """Split ``gap`` at the ends of ``ranges`` and flag the acknowledged parts. A gap that is no fault stays whole."""
+    """Yield the parts of ``gap`` inside and outside ``ranges``, with a flag on the parts inside.
+
+    A gap that is no fault stays whole, without a flag.
+    """
     if gap.gap_class not in FAULT_CLASSES:
         yield gap
         return

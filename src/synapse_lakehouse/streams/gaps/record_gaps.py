@@ -35,15 +35,16 @@ FindWriters = Callable[[Stream, StreamGap], Sequence[str]]
 
 @dataclass
 class GapCounts:
-    """Numbers of IDs that are not acknowledged.
+    """The IDs that :func:`record_gaps` counted. Acknowledged IDs are not counted.
 
     * ``windows``: by stream, the window that the run searched.
     * ``by_class``: number of IDs by stream and class, without the IDs in ``provisional``.
     * ``provisional``: number of IDs by stream and class, only of faults that depend on a provisional bound.
     * ``late``, ``duplicate``: number of IDs by stream and table. The table is None if several tables share the ID.
+      ``late`` has no IDs of ``provisional``.
     * ``acknowledged``: streams and tables with acknowledged duplicates.
-    * ``faults``: the first faults by stream, table, class, and whether they depend on a provisional bound.
-    * ``rowless``: by stream, number of newly closed IDs that have neither a row nor an explanation.
+    * ``faults``: up to five faults for each stream, table, class, and whether they depend on a provisional bound.
+    * ``rowless``: by stream, number of lost or rolled back IDs between the previous safe bound and the new one.
     """
 
     windows: Mapping[str, StreamWindow] = field(default_factory=dict)
