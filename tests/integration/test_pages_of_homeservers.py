@@ -28,9 +28,9 @@ def test_an_empty_homeserver_has_a_page(new_lake: Callable[..., Settings], tmp_p
     with embedded_postgres.run_server(tmp_path / "postgres") as server:
         server.create_database("here")
         dsn = server.dsn("here")
-        with homeserver(tmp_path / "here", server_name=LOCAL, dsn=dsn, workers=False):
+        with homeserver(tmp_path / "here", server_name=LOCAL, dsn=dsn, workers=False) as here:
             settle(dsn)
-        lake = new_lake(synapse_dsn=dsn, synapse_server_name=LOCAL)
+        lake = new_lake(synapse_dsn=dsn, synapse_server_name=LOCAL, synapse_config=here.config_path)
         for _ in range(2):
             _run(lake, "run")
         assert "bronze.events" in _run(lake, "diff", "--format", "csv")
