@@ -17,7 +17,7 @@ class GapClass(StrEnum):
     IN_FLIGHT = "in_flight"
     """The sequence assigned the ID, which is above the safe bound. Its row may still be written."""
     ROLLED_BACK = "rolled_back"
-    """The ID is at or below the safe bound, without evidence of a row. The transaction wrote no row, or failed."""
+    """The ID is at or below the safe bound, and nothing shows a row with it: the transaction failed or wrote none."""
     PURGED = "purged"
     """The row existed. A purge, a deleted room, or a move to another ID explains its absence."""
     LOST = "lost"
@@ -40,7 +40,7 @@ class Evidence(StrEnum):
     ACCEPTED_ROW = "accepted_row"
     """The previous release contains the row."""
     OTHER_ID = "other_id"
-    """The previous release contains the row's key with a higher ID than the row has now."""
+    """The previous release contains a row with the ID, and now all IDs of the row's key are lower."""
     MEMBERSHIP = "membership"
     """A row of another table, about a membership, names the event and its ID."""
     DELTA = "delta"
@@ -64,7 +64,7 @@ class Explanation(StrEnum):
 
 
 BEFORE_FIRST_RUN: Final = "before_first_run"
-"""Flag of a gap that is older than the first release."""
+"""Flag of a rolled back ID of a stream that had no safe bound in an earlier release."""
 
 PROVISIONAL_FLAG: Final = "provisional_bound"
 """Flag of a late or lost ID that is a fault only if a provisional bound was safe. It does not block a release."""

@@ -1,4 +1,4 @@
-"""Find vanished stream IDs (their row existed and is missing), with evidence of the row and the reason of its absence.
+"""Find vanished stream IDs: their row existed and is missing. Find evidence of this, and the reason of the absence.
 
 When Synapse deletes rows itself, it leaves signs: a missing room, an increased minimum depth of the room, a purge task,
 an event that is stored again with another ID, a closed account.

@@ -19,7 +19,7 @@ def find_responsible_writers(
     """Return at most five writers of the rows with the IDs of ``gap``. Lost rows are read from the previous release.
 
     The list is empty if several tables share the IDs, if the table records no writers, or if only rows of other tables
-    are evidence of the row.
+    show that the row existed.
 
     :param writers: by stream, its likely writers.
     """

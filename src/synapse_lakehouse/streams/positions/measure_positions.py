@@ -113,7 +113,7 @@ class PositionMeasurer:
     def _find_unproven(self, bounds: Mapping[str, SafeBound], closed_ends: Mapping[str, int]) -> list[str]:
         """Return the streams with configured writers whose bound is still an earlier, provisional bound.
 
-        The configured writers prove only their lowest position, and the IDs that follow this position without a gap.
+        The configured writers prove only their position nearest to zero, and the IDs that follow it without a gap.
         """
         minima = {
             name: minimum

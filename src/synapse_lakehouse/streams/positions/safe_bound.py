@@ -26,7 +26,8 @@ class BoundRule(StrEnum):
     UNKNOWN_WRITER = "unknown_writer"
     """A writer that is not configured is active: it has written since the previous bound."""
     UNCONFIGURED_WRITER = "unconfigured_writer"
-    """A writer that is not configured has a position, but has written nothing since the previous bound."""
+    """A writer that is not configured has a position, but has written nothing since the previous bound, or there is no
+    previous bound."""
     MISSING_WRITER = "missing_writer"
     """A configured writer has no position, so its open transactions may have any ID."""
     MISSING_LEARNED_WRITER = "missing_learned_writer"
@@ -43,9 +44,10 @@ class BoundRule(StrEnum):
 class SafeBound:
     """A safe bound, and how it was determined.
 
-    ``minimum``: the least position of all known writers; None if there is no bound. ``missing``: writers without a
-    position. ``unknown``: writers that are not configured. With the rule ``UNKNOWN_WRITER``, these are only the writers
-    that have written since the previous bound.
+    ``minimum``: the position of a known writer that is nearest to zero, or the previous bound with the rule
+    ``NOT_COPIED``; None if there is no bound. ``missing``: writers without a position. ``unknown``: writers with a
+    position that are not configured. With the rule ``UNCONFIGURED_WRITER``, or without a previous bound, these are all
+    such writers, otherwise only those that have written since the previous bound.
     """
 
     minimum: int | None
@@ -63,7 +65,10 @@ def compute_bound(
     is_used: bool,
     before: Mapping[str, int] | None = None,
 ) -> SafeBound:
-    """Return the ID up to which all known writers are complete: the configured writers, and those with a position.
+    """Return the ID up to which all known writers are complete, with the rule and the unusual writers.
+
+    Known writers are the configured writers, or ``seen`` without a configuration, and all writers with a position.
+    There is no ID if the stream is unused, if no writer is known, or if a known writer has no position.
 
     A writer that is not configured may still write, because its worker was not restarted after its removal, or because
     the lakehouse's configuration lacks it. When a process starts with the new list of writers, Synapse deletes the
@@ -169,7 +174,7 @@ def compute_closed_end(
     A closed ID stays closed, even if rows above ``minimum`` are purged later. But if a writer's position regressed, the
     database was set back, so the earlier bound does not apply.
 
-    :param minimum: the least position of the writers.
+    :param minimum: the position of the writers that is nearest to zero.
     :param accepted: the bound of the previous release.
     :param positions: position by writer.
     :param before: the positions at the bound ``accepted``.

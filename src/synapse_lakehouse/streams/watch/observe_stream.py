@@ -62,8 +62,9 @@ def find_bound_and_closed_end(
 ) -> tuple[SafeBound, int | None]:
     """Return the bound of ``stream``, and its closed end according to its positions and the previous observation.
 
-    The closed end is None if nothing bounds the stream. It goes back once, to the lowest position, if the previous
-    bound was provisional and the writers are configured now. The parameters are those of :func:`observe_stream`.
+    The closed end is None if nothing bounds the stream. It goes back once, to the position nearest to zero, if the
+    previous bound was provisional and the writers are configured now. The parameters are those of
+    :func:`observe_stream`.
     """
     missing_writers = find_missing_writers(positions, before.writers, before.vanished_writers) if before else set()
     # Configured writers may have open IDs at or below a provisional bound.
