@@ -71,7 +71,7 @@ def update_incidents(
 def send_unrecorded(
     settings: Settings, homeserver: str, scope: str, findings: Collection[AlertFinding], page: str = ""
 ) -> None:
-    """Send messages about a homeserver whose lake is unknown. Record no incidents, because the lake contains their log.
+    """Send messages about a homeserver whose lake is unknown. Record no incidents: the log is in the lake.
 
     :param settings: settings with the sinks.
     """

@@ -125,7 +125,7 @@ class CompressionPlanner:
     def select_rooms(self, newest_groups: Mapping[str, int]) -> list[str]:
         """Return the rooms that the settings name, or the rooms with the most uncompressed state, largest first.
 
-        :param newest_groups: last group of each room that was compressed, or planned without savings.
+        :param newest_groups: by room, the ID of its newest group when it was compressed, or planned without savings.
         :raises CompressorError: when the release does not contain a named room.
         """
         if room_ids := self.settings.rooms:

@@ -59,7 +59,9 @@ class StartedCopy:
         return count_changed_rows(connection, self.target.table, self.base.since)
 
     def plan(self, counts: RowCounts | None) -> "PlannedCopy":
-        """Plan the parts to read, and reset the run's branch to the content to which they are added.
+        """Plan the parts to read, and set the run's branch to the Iceberg snapshot from which the copy starts.
+
+        The branch is removed if there is no such snapshot, or if no part is to be read and no copy was interrupted.
 
         :param counts: result of :meth:`count`; None if the rows are counted later. In this case, all rows are read.
         """

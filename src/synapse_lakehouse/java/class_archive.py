@@ -42,7 +42,7 @@ def create_class_archive(settings: Settings, jars: Sequence[Path]) -> None:
 def get_class_path(jars: Sequence[Path]) -> str:
     """Return ``jars`` as a class path with resolved paths, because the archive fits exactly one class path.
 
-    Java loads only classes on the JVM's own class path from the archive.
+    From the archive, Java loads only classes that are on the JVM's own class path.
     """
     return ":".join(str(jar.resolve()) for jar in jars)
 

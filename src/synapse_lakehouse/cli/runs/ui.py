@@ -143,5 +143,6 @@ def _check_alive(running: dict[str, subprocess.Popen[bytes]], logs: Path) -> Non
         if process.poll() is not None:
             lines = (logs / f"{name}.log").read_text(errors="replace").splitlines()[-15:]
             raise LakehouseError(
-                f"Airflow's {name} ended unexpectedly ({process.returncode}). Its last lines:\n" + "\n".join(lines)
+                f"Airflow's {name} ended unexpectedly (exit code {process.returncode}). Its last lines:\n"
+                + "\n".join(lines)
             )

@@ -89,9 +89,10 @@ def store_differing_pieces(connection: DuckDBPyConnection, sources: Sources) -> 
     """Create ``former_pieces``, and ``differing_pieces``: release, state_group, room_id, type, state_key, event_before,
     event_now.
 
-    ``differing_pieces`` has, for each rewritten group, the pieces that differ from the state in its right release and
-    for which the group has no row of its own. ``event_before`` (in the right release) or ``event_now`` (in the newest
-    release) is NULL if that state lacks the piece.
+    ``differing_pieces`` has, for each rewritten group, the pieces of state whose event in the newest release
+    (``event_now``) differs from the event in the group's release of the table ``rewritten`` (``event_before``), if the
+    group has no row of its own for the piece. A piece that differs in the same way in the group's predecessor is left
+    out. ``event_before`` or ``event_now`` is NULL if that state lacks the piece.
     """
     columns = "release bigint, state_group bigint, room_id text, type text, state_key text, event_id text"
     for time in ("former", "present"):

@@ -33,7 +33,7 @@ class SavedProgress:
     """ID of the last group of the partly written chunk."""
 
     def require_levels(self) -> None:
-        """Require valid levels.
+        """Require that the room's saved levels are valid.
 
         :raises RoomSkippedError: when the saved levels are invalid.
         """

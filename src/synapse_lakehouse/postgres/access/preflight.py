@@ -58,7 +58,8 @@ class SourceSchema:
 def check_source(settings: Settings, declared: Catalogue) -> list[SourceSchema]:
     """Check that Synapse's databases can be copied completely and belong together; return their schemas, main first.
 
-    :raises SourceError: with all problems of a database, one per line.
+    :raises SourceError: as :func:`check_source_database`, for the first database with a problem; and as
+        :func:`check_state_database`.
     """
     parts = split_by_database(settings, declared)
     name, may_be_partial = str(settings.synapse_server_name), settings.allows_partial_copy
@@ -93,7 +94,9 @@ def check_source_database(
     """Check that the database can be copied completely, and return its schema.
 
     :param may_be_partial: whether to ignore tables that differ from the catalogue, so that the others can be copied.
-    :raises SourceError: with all problems, one per line.
+    :raises SourceError: when the version is not supported, or with one line for each problem. The check ends with the
+        first of these groups that has a problem: differences from the catalogue; missing grants and hidden rows; the
+        server name.
     """
     version = require_supported_version(connection, catalogue)
     absent = find_absent_objects(catalogue, connection)

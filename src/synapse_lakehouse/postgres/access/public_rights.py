@@ -85,11 +85,13 @@ PostgreSQL has no way to revoke NOTIFY, advisory locks, or the right of a sessio
 
 
 def build_hardening_sql(role: str) -> str:
-    """Return SQL that revokes :data:`PUBLIC_RIGHTS` in the current database from all roles except Synapse's role.
+    """Return SQL that revokes :data:`PUBLIC_RIGHTS` in the current database from PUBLIC and from ``role``.
 
+    Other roles with an explicit grant keep their rights. Synapse's role keeps the right to create temporary tables.
     Each statement is independent of the others. Only a superuser can run them, because a superuser owns the functions.
 
-    :param role: a plain lower-case name. Rights that were granted directly to this role are revoked, too.
+    :param role: the role of the lakehouse or of its compressor; a plain lower-case name. Rights that were granted
+        directly to it are revoked, too.
     """
     parts = [
         f"-- Further limits of the role {role}, in this database only. Each statement is independent: review what it\n"

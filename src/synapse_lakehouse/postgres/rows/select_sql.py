@@ -83,8 +83,9 @@ def build_changed_since_condition(transaction: int) -> sql.Composed:
     """Return the condition that ``transaction`` (64 bits) or a later one wrote the row version.
 
     ``age`` compares 32-bit IDs with the next transaction ID, so both IDs must be within 2^31 of the next ID. A row
-    version beyond that distance has a negative age. Flipping the first bit makes such an age greater than all others,
-    so the row counts as unchanged without a second call of ``age``. PostgreSQL evaluates the subquery only once.
+    version beyond that distance has a negative age. The XOR with -2147483648 inverts the sign bit of both ages. A
+    negative age is then greater than all other ages, so the row counts as unchanged, and ``age(xmin)`` is called only
+    once for each row. PostgreSQL evaluates the subquery, with the age of ``transaction``, only once.
     """
     return sql.SQL("(age(xmin) # {turn}) <= (select age({since}::xid) # {turn})").format(
         turn=sql.SQL("(-2147483648)"), since=sql.Literal(str(transaction % (1 << 32)))

@@ -7,7 +7,7 @@ IDs are absolute values, also in streams with negative IDs. Names in braces are 
   ``removal_reason``: why rows of the stream may be deleted.
 - ``ids``: stream, writer and ID of the stored rows, without repetition; ``is_announced``: whether Synapse announces
   every row of the table.
-- ``gaps``: rows of ``audit.stream_gaps`` with evidence of a row.
+- ``gaps``: rows of ``audit.stream_gaps`` with evidence that a row existed.
 - Each other frame is the result of the query with its name.
 """
 

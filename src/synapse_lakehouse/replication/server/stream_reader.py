@@ -78,7 +78,7 @@ class DatabaseReader:
         """Like :meth:`PositionReader.read`.
 
         :raises SourceError: if the database cannot be reached, has a refused version, or belongs to another homeserver.
-        :raises ReadError: if it cannot be read.
+        :raises ReadError: if a query of the database fails.
         """
         with self._transaction() as connection:
             return self._positions.read(connection)
@@ -88,8 +88,8 @@ class DatabaseReader:
 
         A row that cannot be sent is skipped and logged.
 
-        :raises SourceError: if the database cannot be reached.
-        :raises ReadError: if it cannot be read.
+        :raises SourceError: as :meth:`read_positions`.
+        :raises ReadError: if a query of the database fails.
         """
         stream, instance = source
         with self._transaction() as connection:
