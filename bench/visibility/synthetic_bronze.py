@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from bench.visibility.synthetic_rooms import Numbers, SyntheticServer
+from sample.releases import load_releases
 from synapse_lakehouse import catalogue
 from synapse_lakehouse.iceberg.write import tables
 
@@ -36,7 +37,8 @@ _BATCH_ROWS: Final = 500_000
 def fill(lake: Catalog, server: SyntheticServer, events: range, branch: str) -> int:
     """Append the rows of the events with the numbers ``events`` to ``branch`` of bronze; return the number of rows.
 
-    Users and ignored users are written with the first event. Tables of the current state are replaced.
+    Users, ignored users and the schema changes of Synapse's newest release are written with the first event. Tables of
+    the current state are replaced.
     """
     declared = catalogue.load_catalogue()
     tables.ensure_tables(lake, declared)
@@ -46,6 +48,7 @@ def fill(lake: Catalog, server: SyntheticServer, events: range, branch: str) -> 
         connection.register("local_members", pa.table(
             {"room": np.arange(server.rooms), "local_count": server.local, "creation": server.creations}
         ))  # fmt: skip
+        connection.register("schema_changes", pa.table({"file": sorted(load_releases()[-1].deltas)}))
         for inputs, table_names in _batches(server, events):
             for name, part in inputs.items():
                 connection.register(name, part)
@@ -95,7 +98,7 @@ def _batches(server: SyntheticServer, events: range) -> Iterator[tuple[dict[str,
         }
 
     if not events.start:
-        yield batch(), _USER_TABLES
+        yield batch(), (*_USER_TABLES, "applied_schema_deltas")
     for numbers in _slices(np.arange(events.start, events.stop), _BATCH_ROWS):
         yield batch(events=numbers), (*_EVENT_TABLES, *_GRAPH_TABLES)
     groups = np.flatnonzero((server.groups["event"] >= events.start) & (server.groups["event"] < events.stop))

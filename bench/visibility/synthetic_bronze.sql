@@ -1,5 +1,6 @@
 -- Bronze tables from the numbers of bench.visibility.synthetic_rooms in `fresh`, `fresh_groups` and `fresh_rows`.
 -- `local_members` contains each room's number of local members and its creation, local_users() is the number of local users.
+-- `schema_changes` contains the files of the schema changes of Synapse's newest release.
 -- `current_events` marks the events that belong to the present of their rooms. The room
 -- version is 2, whose events contain their IDs; the IDs of later versions are hashes.
 create or replace macro event_id(n) as '$' || md5('e' || n) || substr(md5('f' || n), 1, 11);
@@ -113,6 +114,10 @@ from range(0, local_users(), 10) as t(i);
 
 create or replace temp view erased_users as
 select '@user' || i || ':bench.example' as user_id from range(1, local_users(), 500) as t(i);
+
+-- Some rules of visibility apply only if the schema change of their release was applied.
+create or replace temp view applied_schema_deltas as
+select split_part(file, '/', 1)::int as version, file from schema_changes;
 
 create or replace temp view event_edges as
 select event_id, previous as prev_event_id from generated_events where previous is not null
